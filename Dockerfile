@@ -6,7 +6,7 @@ RUN cargo build --profile packaged --locked --bin holdfast \
     && install -D --mode=0755 target/packaged/holdfast /out/usr/bin/holdfast \
     && install --directory --owner=65532 --group=65532 --mode=0700 /out/var/lib/holdfast
 
-# Holds libc, certificates and time zones, and no shell.
+# Contains libc, certificates and time zones, but no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /out/usr/bin/holdfast /usr/bin/holdfast
 COPY --from=build --chown=65532:65532 --chmod=0700 /out/var/lib/holdfast /var/lib/holdfast

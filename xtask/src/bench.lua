@@ -1,5 +1,5 @@
--- Requests of many users: which kind comes from the first argument, who from the file that the second one names.
--- The last line printed is what the benchmark reads.
+-- Requests of many users: the first argument is the kind of request, the second a file with the users.
+-- The benchmark reads the last line of the output.
 
 local kind, users = nil, {}
 
@@ -30,7 +30,7 @@ local make = {
   upcoming = function(user) return wrk.format("GET", "/api/backup-tasks/upcoming", user.headers) end,
 }
 
--- What people's programs do: mostly look, sometimes change.
+-- A typical mix: mostly reads, some writes.
 function make.mixed(user)
   local dice = math.random(100)
   if dice <= 60 then return make.show(user) end

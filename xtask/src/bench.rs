@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: the service under load from the same machine, beside an empty handler of the same library, and
-//! backups beside what scripts do.
+//! `cargo xtask bench`: measures the service under load from the same machine, compared with an empty handler of the
+//! same web framework, and backups compared with a shell pipeline.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ pub fn api(arguments: &[&str]) -> Result<()> {
     let seconds = match arguments {
         [] => "10",
         ["--seconds", seconds] if seconds.parse::<u32>().is_ok() => seconds,
-        _ => return Err("bench api takes --seconds N alone".to_owned()),
+        _ => return Err("bench api takes only --seconds N".to_owned()),
     };
     packages::install(&[POSTGRESQL, WRK])?;
     build_support("bench_support")?;
@@ -38,7 +38,7 @@ pub fn api(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Backups and restores beside the pipeline that scripts use.
+/// Compares backups and restores with the pipeline that scripts use.
 pub fn archive(arguments: &[&str]) -> Result<()> {
     let (mut repeats, mut only) = ("3", None);
     for pair in arguments.chunks(2) {
@@ -51,14 +51,14 @@ pub fn archive(arguments: &[&str]) -> Result<()> {
     packages::install(&[packages::SSHD, packages::ZSTD])?;
     build_support("bench_archive")?;
     let mut measure = Command::new(support("bench_archive"));
-    // In memory where that can be had: what is compared is the work, not the disk's mood.
+    // In memory where possible, so that the speed of the disk does not affect the comparison.
     if Path::new("/dev/shm").is_dir() {
         measure.env("TMPDIR", "/dev/shm");
     }
     step("measure", measure.arg(target("holdfast")).arg(root().join("docs")).arg(repeats).args(only))
 }
 
-/// Kills and faults, for as long as is asked for.
+/// Kills and disturbs the service for the given time.
 pub fn torture(arguments: &[&str]) -> Result<()> {
     let (mut seed, mut minutes, mut kills) = ("1", "10", "60");
     for pair in arguments.chunks(2) {
@@ -77,7 +77,7 @@ pub fn torture(arguments: &[&str]) -> Result<()> {
     step("torture", Command::new(support("torture")).arg(target("holdfast")).args([seed, kills, minutes]))
 }
 
-/// Slots that come due, and what waiting for them costs.
+/// Measures many runs that become due at once, and the cost of idle tasks.
 pub fn scheduler() -> Result<()> {
     packages::install(&[POSTGRESQL])?;
     build_support("bench_support")?;
@@ -85,14 +85,14 @@ pub fn scheduler() -> Result<()> {
     step("measure", Command::new(support("bench_scheduler")).arg(target("holdfast")).arg(support("bench_support")))
 }
 
-/// How long pages take.
+/// Measures how long pages take to load.
 pub fn pages() -> Result<()> {
     packages::install(&[POSTGRESQL])?;
     build_support("bench_pages")?;
     step("measure", Command::new(support("bench_pages")).arg(target("holdfast")))
 }
 
-/// What the program takes when nobody uses it, beside what its peers say of themselves.
+/// Measures the idle service, next to the published figures of its peers.
 pub fn footprint() -> Result<()> {
     const STARTS: usize = 7;
     step("build the service", &mut cargo(&["build", "--profile", PACKAGED, "--locked", "--package", "holdfast"]))?;
@@ -114,7 +114,7 @@ pub fn footprint() -> Result<()> {
     }
     let first = times[0];
     times.sort_unstable();
-    let idle = idle.ok_or("nobody was watched")?;
+    let idle = idle.ok_or("no process was measured")?;
     println!("| what | Holdfast, measured here | goal | peers, as published |\n|---|---|---|---|");
     println!(
         "| memory when idle | {:.1} MiB, {:.2} % CPU | ≤ 40 MiB | Databasus: at least 500 MB of RAM; others say nothing |",
@@ -144,7 +144,7 @@ fn support(example: &str) -> PathBuf {
     root().join("target/profiling/examples").join(example)
 }
 
-/// All figures of one database, on a database of its own.
+/// Runs all measurements of one engine on a new database.
 fn measure(engine: &str, url: Option<String>, seconds: &str, table: &mut Table) -> Result<()> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let url = url.unwrap_or_else(|| format!("sqlite://{}", folder.path().join("holdfast.db").display()));
@@ -184,7 +184,7 @@ fn goals(engine: &str) -> [(&'static str, &'static str); 5] {
     [("list", list), ("show", "≥ 15,000/s"), ("upcoming", ""), ("create", "≥ 250/s, max ≤ 1 s"), ("mixed", "")]
 }
 
-/// What wrk saw.
+/// The result of one run of wrk.
 #[derive(Default)]
 struct Measured {
     per_second: f64,
@@ -246,7 +246,7 @@ impl Table {
     }
 }
 
-/// A program that ends when this is dropped.
+/// A running program; terminated when dropped.
 pub struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -263,9 +263,9 @@ impl Running {
         self.child.id()
     }
 
-    /// The first line it prints.
+    /// The first line of its output.
     fn line(&mut self) -> Result<String> {
-        let stdout = self.child.stdout.take().ok_or("its output was read already")?;
+        let stdout = self.child.stdout.take().ok_or("the output was already read")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).map_err(|error| error.to_string())?;
         Ok(line.trim().to_owned())
@@ -275,10 +275,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // PostgreSQL's keeper ends by itself with its input; servers are asked to.
+        // The helper that runs PostgreSQL exits when its input closes; servers need a signal.
         let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         if asked.is_err() || self.child.wait().is_err() {
-            eprintln!("process {} may still run", self.child.id());
+            eprintln!("process {} may still be running", self.child.id());
         }
     }
 }
@@ -327,7 +327,7 @@ impl Idle {
 
 fn cpu_ticks(pid: u32) -> Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| error.to_string())?;
-    // The name in parentheses may hold blanks; user and system time are the 12th and 13th field after it.
+    // The name in parentheses may contain spaces; user and system time are the 12th and 13th fields after it.
     let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect::<Vec<_>>()).unwrap_or_default();
     let tick = |index: usize| fields.get(index).and_then(|text| text.parse::<u64>().ok());
     Ok(tick(11).ok_or("no user time")? + tick(12).ok_or("no system time")?)

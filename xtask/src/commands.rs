@@ -6,12 +6,12 @@ use std::time::Instant;
 
 pub type Result<T> = std::result::Result<T, String>;
 
-/// The build profile of what people install, which is also what is measured.
+/// The build profile of the release artefacts, which is also the one that benchmarks measure.
 pub const PACKAGED: &str = "packaged";
 
 /// The root of the workspace.
 pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a member of the workspace").to_owned()
 }
 
 pub fn cargo(arguments: &[&str]) -> Command {
@@ -20,7 +20,7 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a step to its end, showing what it prints, and says how long it took.
+/// Runs a step to completion with its output shown, and prints how long it took.
 pub fn step(name: &str, command: &mut Command) -> Result<()> {
     println!("── {name}");
     let started = Instant::now();
@@ -32,7 +32,7 @@ pub fn step(name: &str, command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a program prints on standard output.
+/// The standard output of a program.
 pub fn output(command: &mut Command) -> Result<String> {
     let output =
         command.stderr(Stdio::inherit()).output().map_err(|error| format!("cannot run {command:?}: {error}"))?;

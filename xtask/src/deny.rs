@@ -1,5 +1,5 @@
-//! What may come into the build, as deny.toml says: licences, banned crates, sources and versions. `cargo deny` reads the
-//! same file; it is not needed here (docs/decisions/0023).
+//! Checks dependencies against deny.toml: licences, banned crates, sources and versions. `cargo deny` reads the same
+//! file but is not required here (docs/decisions/0023).
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn texts(value: &Value) -> BTreeSet<&str> {
     value.as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect()
 }
 
-/// Every crate that is compiled for one of the targets, with its licence: for the program, for builds and for tests.
+/// Every crate that is compiled for one of the targets, with its licence; build and test dependencies included.
 fn compiled(rules: &Value) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     for target in texts(&rules["graph"]["targets"]) {
@@ -32,7 +32,7 @@ fn compiled(rules: &Value) -> BTreeSet<(String, String)> {
     found
 }
 
-/// Whether an expression of SPDX can be met with allowed licences alone. Some crates write `/` for `OR`.
+/// Whether an SPDX expression can be satisfied with allowed licences alone. Some crates write `/` for `OR`.
 fn is_met(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -120,7 +120,7 @@ fn banned_crates_are_not_compiled() {
 }
 
 #[test]
-fn everything_comes_from_the_registry_in_a_version_that_was_chosen() {
+fn dependencies_come_from_the_registry_and_have_a_version_requirement() {
     let rules = rules();
     assert_eq!(
         (&rules["sources"]["unknown-registry"], &rules["sources"]["unknown-git"]),
@@ -137,14 +137,14 @@ fn everything_comes_from_the_registry_in_a_version_that_was_chosen() {
     for package in metadata["packages"].as_array().unwrap() {
         for dependency in package["dependencies"].as_array().unwrap() {
             let is_any = dependency["req"] == "*" && dependency["path"].is_null();
-            assert!(!is_any, "{} of {} may be of any version", dependency["name"], package["name"]);
+            assert!(!is_any, "{} in {} accepts any version", dependency["name"], package["name"]);
         }
     }
 }
 
-/// An advisory is recorded for as long as its crate is there, with the crate's name in the reason.
+/// An ignored advisory names its crate in the reason, and is removed together with the crate.
 #[test]
-fn recorded_advisories_are_about_crates_that_are_there() {
+fn ignored_advisories_are_about_crates_in_the_lock_file() {
     let rules = rules();
     let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap();
     for advisory in rules["advisories"]["ignore"].as_array().unwrap() {

@@ -1,5 +1,5 @@
-//! `cargo xtask dist`: what people install, from one release build: an archive, a Debian package, the list of what is
-//! inside, and checksums of all.
+//! `cargo xtask dist`: builds the release artefacts from one binary: an archive, a Debian package, a software bill of
+//! materials, and their checksums.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::commands::{PACKAGED, Result, cargo, output, root, step};
 
-/// Pages and completions that the program writes about itself.
+/// Shell completions, which the program generates, and where they are installed.
 const SHELLS: &[(&str, &str)] = &[
     ("bash", "usr/share/bash-completion/completions/holdfast"),
     ("zsh", "usr/share/zsh/vendor-completions/_holdfast"),
@@ -45,7 +45,7 @@ fn run_quietly(command: &mut Command) -> Result<()> {
     output(command).map(drop)
 }
 
-/// The version that Cargo knows.
+/// The version in Cargo.toml.
 pub fn version() -> Result<String> {
     let metadata: Value = metadata(&["--no-deps"])?;
     let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
@@ -58,7 +58,7 @@ fn metadata(more: &[&str]) -> Result<Value> {
     serde_json::from_str(&output(&mut cargo(&arguments))?).map_err(|error| error.to_string())
 }
 
-/// Everything below `folder`, made anew from this binary.
+/// Rebuilds everything below `folder` from this binary.
 pub fn package(binary: &Path, folder: &Path) -> Result<()> {
     if folder.exists() {
         std::fs::remove_dir_all(folder).map_err(failed(folder))?;
@@ -69,7 +69,7 @@ pub fn package(binary: &Path, folder: &Path) -> Result<()> {
     fill(binary, &stage)?;
     let name = format!("holdfast-{version}-linux-{architecture}");
     let archive = folder.join(format!("{name}.tar.gz"));
-    // Files alone: an entry for a folder would change, or even replace, the one that a system has.
+    // Files only: an entry for a directory would change, or even replace, the existing one on the target system.
     let files = output(Command::new("find").args([".", "-type", "f", "-printf", "%P\\n"]).current_dir(&stage))?;
     let mut files: Vec<&str> = files.lines().collect();
     files.sort_unstable();
@@ -85,7 +85,7 @@ pub fn package(binary: &Path, folder: &Path) -> Result<()> {
     put(folder, "SHA256SUMS", sums.as_bytes()).map(drop)
 }
 
-/// The tree as it lies on a system.
+/// Creates the file tree as it is installed.
 fn fill(binary: &Path, stage: &Path) -> Result<()> {
     let program = stage.join("usr/bin/holdfast");
     std::fs::create_dir_all(stage.join("usr/bin")).map_err(failed(stage))?;
@@ -132,13 +132,13 @@ fn debian(stage: &Path, folder: &Path, version: &str, architecture: &str) -> Res
     run_quietly(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(stage).arg(package))
 }
 
-/// The newest version of the C library that the program asks for; it must need no other library that is not everywhere.
+/// The newest glibc version that the program requires. Fails if it needs a library that not every system has.
 fn newest_libc(program: &Path) -> Result<String> {
     let needed = output(Command::new("readelf").arg("--dynamic").arg(program))?;
     let libraries: Vec<&str> = needed.lines().filter_map(|line| line.split("[").nth(1)?.split(']').next()).collect();
     let usual = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"];
     if let Some(other) = libraries.iter().find(|library| library.contains(".so") && !usual.contains(library)) {
-        return Err(format!("the program needs {other}, which is not on every machine"));
+        return Err(format!("the program needs {other}, which not every system has"));
     }
     let versions = output(Command::new("readelf").arg("--version-info").arg(program))?;
     let newest = versions
@@ -150,12 +150,12 @@ fn newest_libc(program: &Path) -> Result<String> {
             Some((numbers.next()??, numbers.next()??))
         })
         .max();
-    newest.map(|(major, minor)| format!("{major}.{minor}")).ok_or("the program asks for no C library".to_owned())
+    newest.map(|(major, minor)| format!("{major}.{minor}")).ok_or("the program requires no glibc version".to_owned())
 }
 
-/// Every library in the program, in CycloneDX's form.
+/// Every library in the program, in CycloneDX format.
 fn bill_of_materials(version: &str) -> Result<Value> {
-    // What other systems need is not inside.
+    // Dependencies for other platforms are not compiled in.
     let compiler = output(Command::new("rustc").arg("-vV"))?;
     let host = compiler.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default().to_owned();
     let metadata = metadata(&["--filter-platform", &host])?;
@@ -164,7 +164,7 @@ fn bill_of_materials(version: &str) -> Result<Value> {
     let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
     let find = |name: &str| packages.iter().find(|package| package["name"] == name && package["source"].is_null());
     let start = find("holdfast").and_then(|package| package["id"].as_str()).unwrap_or_default().to_owned();
-    // What is only for tests or for building is not inside.
+    // Dependencies that are only for tests or for building are not compiled in.
     let (mut inside, mut open) = (vec![start.clone()], vec![start]);
     while let Some(id) = open.pop() {
         let node = nodes.iter().find(|node| node["id"] == id.as_str());
@@ -211,9 +211,9 @@ fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// From the binary that the other tests drive: what is made installs, runs and says what is in it.
+    /// Packages the binary that the other tests use: it installs and runs, and the bill of materials is complete.
     #[test]
-    fn what_people_install_is_whole() {
+    fn the_release_artefacts_are_complete() {
         let binary = root().join("target/debug/holdfast");
         assert!(binary.exists(), "cargo test --workspace builds it");
         let folder = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ mod tests {
         let version = version().unwrap();
         run_quietly(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(&out)).unwrap();
         let sums = std::fs::read_to_string(out.join("SHA256SUMS")).unwrap();
-        assert_eq!(sums.lines().count(), 3, "archive, package and list: {sums}");
+        assert_eq!(sums.lines().count(), 3, "archive, package and bill of materials: {sums}");
 
         let architecture = output(Command::new("dpkg").arg("--print-architecture")).unwrap().trim().to_owned();
         let deb = out.join(format!("holdfast_{version}_{architecture}.deb"));
@@ -253,7 +253,7 @@ mod tests {
         let names: Vec<&str> = components.iter().filter_map(|component| component["name"].as_str()).collect();
         assert!(
             names.contains(&"russh") && names.contains(&"axum") && !names.contains(&"s3s"),
-            "no test support inside"
+            "test dependencies must not be listed"
         );
         let all_hashed = components.iter().all(|component| component["hashes"].is_array());
         assert!(all_hashed && components.iter().all(|component| component["licenses"].is_array()));
@@ -261,8 +261,8 @@ mod tests {
         let archive = out.join(format!("holdfast-{version}-linux-{architecture}.tar.gz"));
         let files = output(Command::new("tar").arg("--list").arg("--file").arg(&archive)).unwrap();
         assert!(files.contains("/usr/bin/holdfast") && !files.contains("DEBIAN"), "{files}");
-        assert!(files.lines().all(|name| !name.ends_with('/')), "an entry for a folder: {files}");
-        // As the manual says, into a system whose /lib is a link.
+        assert!(files.lines().all(|name| !name.ends_with('/')), "an entry for a directory: {files}");
+        // As in the manual, into a system whose /lib is a symbolic link.
         let system = folder.path().join("system");
         std::fs::create_dir_all(system.join("usr/lib")).unwrap();
         std::os::unix::fs::symlink("usr/lib", system.join("lib")).unwrap();
@@ -272,13 +272,13 @@ mod tests {
         assert!(system.join("lib/systemd/system/holdfast.service").exists() && system.join("lib").is_symlink());
     }
 
-    /// The unit, as systemd itself reads it.
+    /// Checked by systemd itself.
     #[test]
-    fn the_unit_is_sound() {
+    fn the_systemd_unit_is_valid() {
         let folder = tempfile::tempdir().unwrap();
         let unit = std::fs::read_to_string(root().join("packaging/holdfast.service")).unwrap();
         let path = folder.path().join("holdfast.service");
-        // It looks for the program, which is somewhere else here.
+        // systemd-analyze checks that the program exists, which is elsewhere here.
         std::fs::write(&path, unit.replace("/usr/bin/holdfast", "/bin/true")).unwrap();
         let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output().unwrap();
         let said = String::from_utf8_lossy(&verified.stderr).into_owned();
@@ -286,9 +286,9 @@ mod tests {
         assert!(verified.status.success() && own.is_empty(), "{said}");
     }
 
-    /// Scripts of the package, as far as they can be read without a system to change.
+    /// Only linted: running them would change the system.
     #[test]
-    fn the_scripts_of_the_package_are_sound() {
+    fn the_maintainer_scripts_pass_shellcheck() {
         for script in ["postinst", "prerm", "postrm"] {
             let path = root().join("packaging/debian").join(script);
             let checked =
@@ -297,9 +297,9 @@ mod tests {
         }
     }
 
-    /// Every figure that alerts and dashboard ask for is one that the service gives.
+    /// Every metric used by the alerts and the dashboard is one that the service exports.
     #[test]
-    fn alerts_and_dashboard_ask_for_what_there_is() {
+    fn alerts_and_dashboard_use_existing_metrics() {
         let folder = root().join("packaging/prometheus");
         let mut check = Command::new("promtool");
         let checked = check.args(["check", "rules", "alerts.yml"]).current_dir(&folder).output().unwrap();
@@ -321,7 +321,7 @@ mod tests {
             let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
             for name in words.filter(|word| word.starts_with("holdfast_")) {
                 let name = name.trim_end_matches("_bucket");
-                assert!(known.contains(&format!("\"{name}\"")), "nobody gives {name}");
+                assert!(known.contains(&format!("\"{name}\"")), "the service does not export {name}");
             }
         }
     }

@@ -1,10 +1,10 @@
-//! `cargo xtask fuzz`: every parser of foreign bytes under inputs that were made up or damaged.
+//! `cargo xtask fuzz`: fuzzes every parser of untrusted bytes with generated and mutated inputs.
 
 use std::process::Command;
 
 use crate::commands::{Result, cargo, root, step};
 
-const USAGE: &str = "fuzz takes --minutes N, --seed N and --target NAME, the last any number of times";
+const USAGE: &str = "fuzz takes --minutes N, --seed N and --target NAME (repeatable)";
 
 pub fn run(arguments: &[&str]) -> Result<()> {
     let (mut minutes, mut seed, mut names) = (5, 1, Vec::new());

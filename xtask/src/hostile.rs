@@ -1,4 +1,4 @@
-//! `cargo xtask hostile`: servers that lie, through the whole service.
+//! `cargo xtask hostile`: runs the whole service against servers that send hostile streams.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     }
     let build = ["build", "--profile", "fuzzing", "--locked", "--package", "holdfast-testkit", "--example", "hostile"];
     step("build", &mut cargo(&build))?;
-    // Most of a run is waiting, for programs to start and for disks.
+    // A run spends most of its time waiting for programs to start and for disks.
     let at_once = 4 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     let mut hostile = Command::new(root().join("target/fuzzing/examples/hostile"));
     hostile.args([streams, seed, first, at_once].map(|number| number.to_string()));

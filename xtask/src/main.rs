@@ -1,11 +1,11 @@
 //! All automation of Holdfast: `cargo xtask test | dist | docs | openapi | screenshots | bench … | torture | fuzz |
 //! hostile`.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation speaks on the terminal")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "automation prints to the terminal")]
 
 mod bench;
-#[cfg(test)]
-mod circles;
 mod commands;
+#[cfg(test)]
+mod cycles;
 #[cfg(test)]
 mod deny;
 mod dist;
@@ -21,26 +21,27 @@ use std::process::ExitCode;
 
 const HELP: &str = "cargo xtask COMMAND
 
-  test            install what tests need, then formatting, clippy and all tests on both databases
-  schemathesis    only the API fuzzing of `test`
-  generated-client only the part of `test` that generates a client from docs/openapi.json and tries it
-  openapi         write docs/openapi.json anew
-  torture         the built service under kills and faults, then its books checked; --seed N [1], --minutes N [10],
-                  --kills N a seed and database [60]
-  fuzz            parsers of foreign bytes under made-up and damaged inputs; --minutes N [5], --seed N [1],
-                  --target NAME (all); failing inputs are kept in crates/holdfast-testkit/fuzz/cases
-  hostile         servers that send hostile archives and dumps through the whole service, and what must hold after each;
+  test            install the tools that the tests need, then check formatting and clippy and run all tests on both
+                  databases
+  schemathesis    run only the API fuzzing of `test`
+  generated-client  run only the part of `test` that generates a client from docs/openapi.json and exercises it
+  openapi         regenerate docs/openapi.json
+  torture         kill and disturb the built service, then check that it lost nothing; --seed N [1], --minutes N [10],
+                  --kills N per seed and database [60]
+  fuzz            fuzz all parsers of untrusted input; --minutes N [5], --seed N [1], --target NAME [all]; failing
+                  inputs are saved in crates/holdfast-testkit/fuzz/cases
+  hostile         back up from servers that send hostile archives and dumps, and check the service after each of them;
                   --streams N [10000], --seed N [1], --first N [0]
-  bench archive   backups against `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
-  bench scheduler 10,000 slots at one moment, idle cost of 100,000 tasks, on both databases
-  bench pages     the overview with 10,000 tasks and 1,000,000 runs, and what a first visit loads
-  docs            write what is made from the code, and build the manual in target/book
-  dist            what people install, in target/dist: archive, Debian package, list of libraries, checksums
-  bench footprint memory, size and start of the idle service, beside what peers publish
-  screenshots     the pictures of the README, in docs/screenshots
-  bench slow-clients  ordinary requests beside clients that send and read slowly; --clients N [1000], --seconds N
+  bench archive   compare backups with `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
+  bench scheduler 10,000 runs due at the same moment, and the idle cost of 100,000 tasks, on both databases
+  bench pages     the overview with 10,000 tasks and 1,000,000 runs, and the size of a first visit
+  docs            write the generated documentation and build the manual in target/book
+  dist            build the release artefacts in target/dist: archive, Debian package, SBOM, checksums
+  bench footprint memory, size and start-up time of the idle service, next to the published figures of its peers
+  screenshots     take the screenshots of the README, in docs/screenshots
+  bench slow-clients  ordinary requests next to clients that send and read slowly; --clients N [1000], --seconds N
                   [20], --profile NAME [release]
-  bench api       requests per second and latencies on both databases; --seconds N per figure [10]
+  bench api       requests per second and latencies on both databases; --seconds N per measurement [10]
 ";
 
 fn main() -> ExitCode {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::commands::{Result, cargo, root, step};
 
-/// A package and how to see that it is there.
+/// A Debian package, and a check for whether it is installed.
 pub struct Package {
     pub name: &'static str,
     pub is_there: fn() -> bool,
@@ -33,7 +33,7 @@ pub const SYSTEMD: Package = Package { name: "systemd", is_there: || on_path("sy
 pub const GO: Package = Package { name: "golang-go", is_there: || on_path("go") };
 pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
 
-/// Pinned: another version may check other things.
+/// Pinned: another version may check differently.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 const OPENAPI_PYTHON_CLIENT: &str = "openapi-python-client==0.29.1";
 const AXE: &str = "axe-playwright-python==0.1.8";
@@ -47,7 +47,7 @@ fn has_postgresql() -> bool {
     versions.into_iter().any(|version| version.path().join("bin/postgres").exists())
 }
 
-/// For the system's own Python, whichever comes first on the path.
+/// Checks the system's Python, which need not be the first on the path.
 fn has_aiosmtpd() -> bool {
     let check = Command::new("/usr/bin/python3").args(["-c", "import aiosmtpd"]).output();
     check.is_ok_and(|output| output.status.success())
@@ -63,7 +63,7 @@ fn on_path(program: &str) -> bool {
     std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
-/// Installs what is missing as root; tells anybody else how to.
+/// Installs missing packages if run as root; otherwise fails with the command that installs them.
 pub fn install(packages: &[Package]) -> Result<()> {
     let missing: Vec<&str> =
         packages.iter().filter(|package| !(package.is_there)()).map(|package| package.name).collect();
@@ -87,17 +87,17 @@ pub fn install(packages: &[Package]) -> Result<()> {
     step("apt-get install", &mut apt(&install))
 }
 
-/// Schemathesis in an environment of its own below `target`.
+/// Schemathesis, in its own virtual environment below `target`.
 pub fn schemathesis() -> Result<PathBuf> {
     python_tool("schemathesis", SCHEMATHESIS, "schemathesis")
 }
 
-/// Makes a client of the API's document.
+/// Generates a client from the OpenAPI document.
 pub fn openapi_python_client() -> Result<PathBuf> {
     python_tool("openapi-python-client", OPENAPI_PYTHON_CLIENT, "openapi-python-client")
 }
 
-/// The script of axe, which finds what keeps people out of a page.
+/// The script of axe, which finds accessibility problems.
 pub fn axe() -> Result<PathBuf> {
     install(&[PYTHON_VENV])?;
     let folder = root().join("target/axe");
@@ -114,12 +114,12 @@ pub fn axe() -> Result<PathBuf> {
     Ok(script)
 }
 
-/// Reads a Dockerfile as somebody who has seen many.
+/// A linter for Dockerfiles.
 pub fn hadolint() -> Result<PathBuf> {
     python_tool("hadolint", HADOLINT, "hadolint")
 }
 
-/// Compares files with what their format allows.
+/// Validates files against a JSON schema.
 pub fn jsonschema() -> Result<PathBuf> {
     python_tool("jsonschema", JSONSCHEMA, "check-jsonschema")
 }
@@ -129,7 +129,7 @@ pub fn moto() -> Result<PathBuf> {
     python_tool("moto", MOTO, "moto_server")
 }
 
-/// What makes the manual of its pages, without what serves or searches it.
+/// Builds the manual; compiled without its server and search features.
 pub fn mdbook() -> Result<PathBuf> {
     let folder = root().join("target/mdbook");
     let (program, marker) = (folder.join("bin/mdbook"), folder.join(MDBOOK));
@@ -142,7 +142,7 @@ pub fn mdbook() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A Python program in an environment of its own, made anew when another version is wanted.
+/// A Python program in its own virtual environment, which is recreated when the pinned version changes.
 fn python_tool(name: &str, requirement: &str, program: &str) -> Result<PathBuf> {
     install(&[PYTHON_VENV])?;
     let folder = root().join("target").join(name);
@@ -151,7 +151,7 @@ fn python_tool(name: &str, requirement: &str, program: &str) -> Result<PathBuf> 
     if marker.exists() {
         return Ok(program);
     }
-    step("make a Python environment", Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    step("create a virtual environment", Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
     let mut pip = Command::new(folder.join("bin/pip"));
     step(&format!("install {name}"), pip.args(["install", "--quiet", "--disable-pip-version-check", requirement]))?;
     std::fs::write(&marker, "").map_err(|error| format!("{}: {error}", marker.display()))?;

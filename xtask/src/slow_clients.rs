@@ -1,4 +1,4 @@
-//! `cargo xtask bench slow-clients`: ordinary requests beside clients that send and read as slowly as they can.
+//! `cargo xtask bench slow-clients`: measures ordinary requests while other clients send and read very slowly.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -14,10 +14,10 @@ use crate::bench::{Running, free_port, wait_until_ready};
 use crate::commands::{Result, cargo, root, step};
 
 const PER_SECOND: u32 = 200;
-/// Each sends ten requests a second.
+/// Ordinary clients; each sends ten requests a second.
 const THREADS: u32 = 20;
 const GOAL_MS: f64 = 50.0;
-/// A request that takes longer has failed.
+/// A request that takes longer counts as failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 const EMAIL: &str = "bench@example.org";
 
@@ -43,14 +43,14 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     if is_met { Ok(()) } else { Err(format!("the goal of {GOAL_MS} ms was missed")) }
 }
 
-/// Where the slow clients are, as the service sees it.
+/// The addresses of the slow clients, as seen by the service.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
-    /// There are none.
+    /// There are no slow clients.
     Nowhere,
-    /// At addresses of their own, each within its share.
+    /// Addresses other than that of the ordinary clients, each within its connection limit.
     Elsewhere,
-    /// At the address of the ordinary ones, as behind one router.
+    /// The same address as the ordinary clients, as behind a NAT router.
     SameAddress,
 }
 
@@ -82,7 +82,7 @@ fn measure(binary: &Path, from: From, clients: usize, seconds: u32) -> Result<bo
     let Measured { requests, failed, p50_ms, p99_ms, max_ms } = measured;
     println!("| {name} | {requests} | {failed} | {p50_ms:.2} | {p99_ms:.2} | {max_ms:.1} | p99 ≤ {GOAL_MS} ms |");
     if let Some(reconnects) = reconnects {
-        println!("| the slow ones connected again {reconnects} times; the service counted {counted} |");
+        println!("| the slow clients reconnected {reconnects} times; the service counted {counted} |");
     }
     Ok(failed == 0 && p99_ms <= GOAL_MS)
 }
@@ -111,11 +111,11 @@ impl Service {
         serve.env("HOLDFAST_RATE_PER_SECOND", "1000000").env("HOLDFAST_RATE_BURST", "1000000");
         let running = Running::start(&mut serve)?;
         wait_until_ready(&address)?;
-        let address = address.parse().map_err(|_| "no address")?;
+        let address = address.parse().map_err(|_| "the address cannot be parsed")?;
         Ok(Self { running, address, token: token.trim().to_owned(), _folder: folder })
     }
 
-    /// What the service says of its connections.
+    /// The connection metrics of the service that are not 0.
     fn counted(&self) -> Result<String> {
         let mut client = Client::new(self.address, "/metrics", &self.token, false);
         let text = client.ask().map_err(|error| format!("{}: {error}", self.running.id()))?;
@@ -153,7 +153,7 @@ impl Client {
         Self { address, request, is_kept, stream: None }
     }
 
-    /// One request; over a connection that was closed meanwhile it is sent again, as every client does.
+    /// Sends one request; retries it once if a kept connection turns out to be closed, as every client does.
     fn ask(&mut self) -> std::io::Result<String> {
         let has_stream = self.stream.is_some();
         match self.try_ask() {
@@ -210,7 +210,7 @@ struct Measured {
     max_ms: f64,
 }
 
-/// Requests at fixed moments, whether or not the ones before are answered; half of them on connections of their own.
+/// Sends requests on a fixed schedule and measures from the scheduled time; half of the clients reconnect every time.
 fn load(service: &Service, seconds: u32) -> Measured {
     let started = Instant::now();
     let threads: Vec<_> = (0..THREADS)
@@ -249,8 +249,8 @@ fn load(service: &Service, seconds: u32) -> Measured {
     }
 }
 
-/// Clients of three kinds: headers that drip, bodies that drip, and answers that nobody reads. Whoever is closed comes
-/// back.
+/// Clients of three kinds: they send headers byte by byte, send bodies byte by byte, or never read the responses. A
+/// client whose connection is closed reconnects.
 struct Attack {
     address: SocketAddr,
     from: From,
@@ -278,7 +278,7 @@ impl Attack {
         }
     }
 
-    /// Gives how often a client came back.
+    /// Returns how many times clients reconnected.
     fn run(self) -> usize {
         let mut streams: Vec<Option<Socket>> = (0..self.clients).map(|_| None).collect();
         let mut connects = 0;
@@ -310,17 +310,17 @@ impl Attack {
         Ok(socket)
     }
 
-    /// One more byte of a header or a body; whether the service still listens.
+    /// Sends one more byte of a header or a body; returns whether the connection is still open.
     fn drip(&self, number: usize, mut stream: &Socket) -> bool {
         if number % self.openings.len() == 2 {
-            // Reads nothing, so it only learns of its end when it writes.
+            // It reads nothing, so it only notices a closed connection when it writes.
             return !matches!(stream.write(b"\r\n"), Err(error) if error.kind() != ErrorKind::WouldBlock);
         }
         if matches!(stream.write(b"a"), Err(error) if error.kind() != ErrorKind::WouldBlock) {
             return false;
         }
         let mut buffer = [0; 1024];
-        // Any answer, or the end, says that the service has had enough.
+        // Any response, or end of file, means that the service has given up on this client.
         let answered = stream.read(&mut buffer).map(|bytes| bytes > 0);
         answered.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }

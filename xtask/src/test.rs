@@ -27,14 +27,14 @@ pub fn run() -> Result<()> {
     schemathesis()
 }
 
-/// A client that is generated from the API's document, tried on the service.
+/// Tests a client generated from the OpenAPI document against the service.
 pub fn generated_client() -> Result<()> {
     let program = packages::openapi_python_client()?;
     let mut test = cargo(&["test", "--locked", "--package", "holdfast", "--test", "generated_client"]);
     step("generated client", test.env("OPENAPI_PYTHON_CLIENT", program))
 }
 
-/// The files for containers, as far as that goes without an engine.
+/// Checks the Dockerfile and the compose files as far as possible without a container engine.
 fn containers() -> Result<()> {
     step("Dockerfile", Command::new(packages::hadolint()?).args(["Dockerfile"]).current_dir(root()))?;
     let mut compose = Command::new(packages::jsonschema()?);
@@ -42,7 +42,7 @@ fn containers() -> Result<()> {
     step("compose files", compose.current_dir(root()))
 }
 
-/// A second S3 for the conformance suite; ended when dropped.
+/// A second S3 implementation for the conformance suite; stopped when dropped.
 struct Moto {
     child: Child,
     url: String,
@@ -70,12 +70,12 @@ impl Moto {
 impl Drop for Moto {
     fn drop(&mut self) {
         if self.child.kill().is_err() || self.child.wait().is_err() {
-            eprintln!("moto may still run");
+            eprintln!("moto may still be running");
         }
     }
 }
 
-/// Fuzzes the served API from its own document, on both databases.
+/// Fuzzes the served API from its OpenAPI document, on both databases.
 pub fn schemathesis() -> Result<()> {
     packages::install(&[POSTGRESQL])?;
     let program = packages::schemathesis()?;
@@ -83,7 +83,7 @@ pub fn schemathesis() -> Result<()> {
     step("schemathesis", test.env("SCHEMATHESIS", program))
 }
 
-/// The pictures of the README, of a service with something to show.
+/// Takes the screenshots of the README, from a service with sample data.
 pub fn screenshots() -> Result<()> {
     packages::install(&[SSHD, SSH, CHROMIUM, CHROMIUM_DRIVER])?;
     let folder = root().join("docs/screenshots");
@@ -93,7 +93,7 @@ pub fn screenshots() -> Result<()> {
     step("screenshots", cargo(&arguments).env("SCREENSHOTS", folder))
 }
 
-/// Writes what is made from the code, and builds the manual.
+/// Writes the pages that are generated from the code, and builds the manual.
 pub fn docs() -> Result<()> {
     let page = output(&mut cargo(&["run", "--quiet", "--package", "holdfast", "--", "settings"]))?;
     let path = root().join("docs/configuration.md");
@@ -101,7 +101,7 @@ pub fn docs() -> Result<()> {
     book()
 }
 
-/// The manual, with every link that leads to another page of it followed.
+/// Builds the manual.
 fn book() -> Result<()> {
     let program = packages::mdbook()?;
     step("manual", Command::new(program).arg("build").current_dir(root()))

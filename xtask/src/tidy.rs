@@ -1,14 +1,14 @@
-//! The plan of the house, checked: which crate may lean on which, and what every file looks like.
+//! Checks the architecture and conventions: which crate may depend on which, and what every file must look like.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::circles;
 use crate::commands::{cargo, output, root};
+use crate::cycles;
 
-/// The arrows of ARCHITECTURE.md: a crate and the crates of ours that it may use.
+/// The dependency graph of ARCHITECTURE.md: each crate, and the workspace crates that it may use.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("holdfast-core", &[]),
     ("holdfast-store", &["holdfast-core"]),
@@ -38,8 +38,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Libraries that belong to one room, and the crates that may use them. The test support may use anything.
-const ROOMS: &[(&str, &[&str])] = &[
+/// Libraries that only some crates may use. The test support may use anything.
+const ALLOWED_LIBRARIES: &[(&str, &[&str])] = &[
     ("sqlx", &["holdfast-store"]),
     ("axum", &["holdfast-api", "holdfast-ui", "holdfast"]),
     ("russh", &["holdfast-engine"]),
@@ -47,12 +47,12 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("lettre", &["holdfast-notify"]),
 ];
 
-/// What the pure domain must not know.
+/// Libraries that the pure domain must not use.
 const NOT_IN_CORE: &[&str] = &["serde", "serde_json", "tokio"];
 
 const TESTKIT: &str = "holdfast-testkit";
 
-/// The dependencies of each crate, without those for tests alone.
+/// The dependencies of each crate, without its dev-dependencies.
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let metadata = output(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"])).unwrap();
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
@@ -66,10 +66,10 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn crates_lean_on_each_other_as_planned() {
+fn crates_depend_on_each_other_as_planned() {
     for (name, dependencies) in dependencies().iter().filter(|(name, _)| *name != TESTKIT) {
         let allowed = ALLOWED.iter().find(|(known, _)| known == name);
-        let (_, allowed) = allowed.unwrap_or_else(|| panic!("{name} has no place in the plan"));
+        let (_, allowed) = allowed.unwrap_or_else(|| panic!("{name} is missing from ALLOWED"));
         for ours in dependencies.iter().filter(|dependency| dependency.starts_with("holdfast")) {
             assert!(allowed.contains(&ours.as_str()), "{name} must not use {ours}");
         }
@@ -77,9 +77,9 @@ fn crates_lean_on_each_other_as_planned() {
 }
 
 #[test]
-fn libraries_stay_in_their_rooms() {
+fn libraries_are_used_only_by_the_crates_that_may_use_them() {
     for (name, dependencies) in dependencies().iter().filter(|(name, _)| *name != TESTKIT) {
-        for (library, rooms) in ROOMS {
+        for (library, rooms) in ALLOWED_LIBRARIES {
             let is_used = dependencies.iter().any(|dependency| dependency == library);
             assert!(!is_used || rooms.contains(&name.as_str()), "{name} must not use {library}");
         }
@@ -111,7 +111,7 @@ fn every_source_file_opens_with_its_purpose() {
         let is_part_of_tests =
             path.components().any(|part| part.as_os_str() == "tests") && path.file_name().unwrap() != "main.rs";
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(is_part_of_tests || text.starts_with("//! "), "{} has no purpose", path.display());
+        assert!(is_part_of_tests || text.starts_with("//! "), "{} does not start with a `//!` line", path.display());
     }
 }
 
@@ -120,10 +120,10 @@ fn no_files_need_each_other() {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root().join("crates")).unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let lines = circles::of_crate(&entry.path().join("src"));
+        let lines = cycles::of_crate(&entry.path().join("src"));
         found.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
     }
-    assert!(found.is_empty(), "files that need each other:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "dependency cycles between files:\n{}", found.join("\n"));
 }
 
 #[test]
@@ -137,16 +137,16 @@ fn both_databases_have_the_same_migrations() {
     assert_eq!(names("sqlite"), names("postgres"));
 }
 
-/// Links between the documents lead to files that are there, and the manual has every page.
+/// Links between documents point to existing files, and the manual lists every page.
 #[test]
-fn links_lead_somewhere() {
+fn links_point_to_existing_files() {
     let mut pages = vec![root().join("README.md"), root().join("ARCHITECTURE.md"), root().join("CONTRIBUTING.md")];
     let manual = std::fs::read_dir(root().join("docs")).unwrap().flatten().map(|entry| entry.path());
     let manual: Vec<PathBuf> = manual.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
     let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
     for page in &manual {
         let name = page.file_name().unwrap().to_str().unwrap();
-        assert!(name == "SUMMARY.md" || summary.contains(&format!("({name})")), "the manual leaves out {name}");
+        assert!(name == "SUMMARY.md" || summary.contains(&format!("({name})")), "SUMMARY.md does not list {name}");
     }
     pages.extend(manual);
     for page in pages {
@@ -156,12 +156,12 @@ fn links_lead_somewhere() {
                 continue;
             }
             let path = link.split('#').next().unwrap();
-            assert!(page.parent().unwrap().join(path).exists(), "{}: {link} leads nowhere", page.display());
+            assert!(page.parent().unwrap().join(path).exists(), "{}: {link} does not exist", page.display());
         }
     }
 }
 
-/// Prose fits on a screen beside something else; tables and examples take the room they need.
+/// Tables and code examples may be wider.
 #[test]
 fn prose_has_at_most_120_columns() {
     let mut pages: Vec<PathBuf> =

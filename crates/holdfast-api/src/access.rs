@@ -2,21 +2,21 @@
 
 use holdfast_core::scope::Scope;
 
-/// Who may use a route. There is no default: a route cannot be written without saying.
+/// Who may use a route. There is no default, so every route has to state its access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Anyone. The handler sees to its own safety.
+    /// Anyone. The handler does its own access checks.
     Public,
     /// Any valid token.
     Token,
     /// A token with this scope.
     Scope(Scope),
-    /// A token with both scopes, for what would otherwise let its holder do what only the other one allows.
+    /// A token with both scopes, for an operation that would otherwise let one scope do what only the other allows.
     Both(Scope, Scope),
 }
 
 impl Access {
-    /// Every scope that a token needs here.
+    /// All scopes that the token must have.
     pub fn scopes(self) -> Vec<Scope> {
         match self {
             Self::Public | Self::Token => Vec::new(),

@@ -1,4 +1,4 @@
-//! The shapes that answers have in common.
+//! Response shapes that the handlers share.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::error::ApiError;
 use crate::json::{Message, json};
 
-/// What every handler gives back.
+/// What every handler returns.
 pub(crate) type Answer = Result<Response, ApiError>;
 
 /// `{data: …}`, the form of every single resource.

@@ -33,22 +33,22 @@ pub(crate) struct BackupResource {
     backup_destination_id: i64,
     /// Null when the log was deleted.
     run_id: Option<i64>,
-    /// The label that the task had.
+    /// The label of the task when the backup was made.
     task_label: String,
-    /// The path or database that it is of.
+    /// The path or database that was backed up.
     source: String,
     content: &'static str,
     #[schema(pattern = "^archive$")]
     format: &'static str,
-    /// The object at the destination.
+    /// The key of the object at the destination.
     key: String,
     size_bytes: i64,
-    /// Of the object as it is stored.
+    /// Checksum of the object as it is stored.
     sha256: String,
-    /// Before compression and encryption.
+    /// The size before compression and encryption.
     plain_bytes: i64,
     is_encrypted: bool,
-    /// Files, folders and links; tables of a database.
+    /// The number of files, folders and links, or of tables in a database.
     entries: i64,
     verification: VerificationResource,
     created_at: String,
@@ -65,7 +65,7 @@ pub(crate) struct VerificationResource {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EntryResource {
     name: String,
-    /// From the source on; bytes that are no text are written as `\xHH`.
+    /// Relative to the source. Bytes that are not valid text are written as `\xHH`.
     path: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -78,7 +78,7 @@ pub(crate) struct EntryResource {
 pub(crate) struct RunResource {
     id: i64,
     kind: &'static str,
-    /// The backup that is restored or verified.
+    /// The backup being restored or verified.
     backup_id: Option<i64>,
     backup_task_id: Option<i64>,
     output: String,
@@ -92,40 +92,41 @@ pub(crate) struct RunResource {
     duration_ms: Option<i64>,
     warnings: i64,
     error_code: Option<&'static str>,
-    /// Null unless the run is under way.
+    /// Null unless the run is in progress.
     progress: Option<Progress>,
 }
 
-/// What a restore is asked to do; see `RestoreInput`.
+/// The options of a restore; see `RestoreInput`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
 pub(crate) struct RestoreBody {
     /// The server to restore to.
     #[schema(minimum = 1)]
     remote_server_id: i64,
-    /// Needed for files: an absolute path of a folder, made when it is missing.
+    /// Required for files: the absolute path of a folder, which is created if it does not exist.
     #[schema(nullable = false, max_length = 4096)]
     path: Option<String>,
-    /// Only these files and folders; everything when left out.
+    /// Restore only these files and folders. Everything is restored if omitted.
     #[schema(max_items = 1000)]
     entries: Option<Vec<String>>,
-    /// Replace what is there. Otherwise existing files stay, and a database must be empty.
+    /// Replace existing data. Otherwise existing files are kept, and a database must be empty.
     #[schema(nullable = false, default = false)]
     overwrite: Option<bool>,
-    /// Needed for the dump of one database, which is made when it is missing. Of a backup of a whole server, the one
-    /// database to restore, under its own name; without it all of them, with users and privileges.
+    /// Required for the dump of a single database: the database to restore into, created if it does not exist. For a
+    /// backup of a whole server: the one database to restore, under its original name. If omitted, all databases are
+    /// restored, with users and privileges.
     #[schema(max_length = 255)]
     database_name: Option<String>,
-    /// Leave out owners and, of a database, privileges.
+    /// Do not restore owners or, for a database, privileges.
     #[schema(nullable = false, default = false)]
     no_owner: Option<bool>,
-    /// Owners of files by number instead of by name.
+    /// Restore file owners by numeric ID instead of by name.
     #[schema(nullable = false, default = false)]
     numeric_owner: Option<bool>,
-    /// Restore device nodes too; needs root on the server.
+    /// Also restore device nodes; requires root on the server.
     #[schema(nullable = false, default = false)]
     restore_devices: Option<bool>,
-    /// Only report what would be written, kept and refused; the log of the run says it.
+    /// Write nothing. The log of the run lists what would be written, kept and refused.
     #[schema(nullable = false, default = false)]
     dry_run: Option<bool>,
 }
@@ -219,7 +220,7 @@ pub(crate) async fn list_entries(call: Call) -> Answer {
     list::page(&call, page, shape_entry)
 }
 
-/// A path in the query; empty means none.
+/// A path from the query; `None` if it is missing or empty.
 fn path_of(call: &Call, name: &str) -> Result<Option<String>, ApiError> {
     let mut errors = Errors::default();
     let path = call.query.get(name).filter(|path| !path.trim_matches('/').is_empty());

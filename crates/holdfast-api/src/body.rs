@@ -1,4 +1,4 @@
-//! Reading request bodies: JSON whatever the declared type, an object at the root, each field judged on its own.
+//! Request bodies: a JSON object, whatever the declared content type. Each field is validated separately.
 
 use axum::extract::{FromRequest, Request};
 use holdfast_core::input::{self, Input};
@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::error::ApiError;
 
-/// The largest body that is read: room for the longest valid task several times over.
+/// The largest accepted body: several times the size of the longest valid task.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
-/// How long a client may take to send it: 256 KiB at 10 kB/s.
+/// How long a client may take to send a body: 256 KiB at 10 kB/s.
 const READ_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// The bytes of a body. They are parsed by the handler once it knows that the resource exists and whose it is.
+/// The bytes of a body. The handler parses them after it has checked that the resource exists and who owns it.
 pub(crate) struct Body(axum::body::Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Body {
@@ -28,8 +28,8 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         match read.await {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(error)) => {
-                // Either the limit, or a client that went away; the latter hears no answer anyway.
-                tracing::debug!(%error, "reading a body");
+                // Either the limit was exceeded or the client disconnected and will not see the response anyway.
+                tracing::debug!(%error, "could not read a request body");
                 Err(ApiError::TooLarge)
             }
             Err(_) => Err(ApiError::BadRequest("The request body did not arrive in time.".to_owned())),
@@ -38,12 +38,12 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 }
 
 impl Body {
-    /// For routes that need none: nothing at all is an empty object.
+    /// For routes that do not require a body: an empty body is read as an empty object.
     pub(crate) fn optional_input(&self) -> Result<Input, ApiError> {
         if self.0.is_empty() { Ok(Input::default()) } else { self.input() }
     }
 
-    /// The fields of an object, for the checks to look into. Those nobody asks for are ignored.
+    /// The fields of the body, for validation. Unknown fields are ignored.
     pub(crate) fn input(&self) -> Result<Input, ApiError> {
         match serde_json::from_slice(&self.0).map(value) {
             Ok(input::Value::Object(fields)) => Ok(fields),
@@ -57,7 +57,7 @@ impl Body {
     }
 }
 
-/// A JSON value as the checks take it.
+/// Converts a JSON value to the type that the validation rules take.
 fn value(json: Value) -> input::Value {
     match json {
         Value::Null => input::Value::Null,
@@ -71,7 +71,7 @@ fn value(json: Value) -> input::Value {
     }
 }
 
-/// JSON has one kind of number: `5.0` is the integer 5.
+/// JSON has only one number type, so `5.0` is accepted as the integer 5.
 fn whole_number(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| {
         let float = value.as_f64()?;

@@ -1,4 +1,4 @@
-//! One authorised call, as handlers see it: who, what for, with which parameters.
+//! An authorised request as handlers see it: the caller, the path and the parameters.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl FromRequestParts<Arc<Api>> for Call {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
-        // Put there by the guard; a route without one has no caller and must not use this.
+        // Set by the guard. Public routes have no caller and must not use this extractor.
         let caller = parts.extensions.get::<Caller>().cloned().ok_or(AppError::Unauthenticated)?;
         let params = RawPathParams::from_request_parts(parts, api).await;
         let id = params.ok().and_then(|params| params.iter().next().map(|(_, value)| value.to_owned()));
@@ -52,13 +52,13 @@ impl Call {
         self.app.now()
     }
 
-    /// The id in the path. What is no positive 64-bit integer does not exist.
+    /// The id in the path. Anything other than a positive 64-bit integer is reported as not found.
     pub(crate) fn id<T: From<i64>>(&self, resource: Resource) -> Result<T, ApiError> {
         let id = self.id.as_deref().and_then(parse_id);
         Ok(T::from(id.ok_or(AppError::NotFound(resource))?))
     }
 
-    /// The page and search that a list is asked for, of the caller's own rows.
+    /// The requested page and search text, restricted to the caller's own rows.
     pub(crate) fn listing(&self) -> Result<Listing, ApiError> {
         let page = PageRequest::parse(self.query.get("page"), self.query.get("per_page"))?;
         let mut errors = Errors::default();
@@ -78,7 +78,7 @@ pub(crate) fn parse_id(text: &str) -> Option<i64> {
     text.parse().ok().filter(|id| *id > 0)
 }
 
-/// Query parameters in the order they came. Of one that is given twice, the last counts.
+/// Query parameters in the order they were sent. If a parameter is repeated, its last value counts.
 pub(crate) struct Query(pub Vec<(String, String)>);
 
 impl Query {
@@ -90,7 +90,7 @@ impl Query {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A filter by id; empty means none.
+    /// A filter by id; `None` if it is missing or empty.
     pub(crate) fn id_filter(&self, errors: &mut Errors, name: &str) -> Option<i64> {
         let text = self.get(name).filter(|text| !text.is_empty())?;
         let id = parse_id(text);
@@ -100,7 +100,7 @@ impl Query {
         id
     }
 
-    /// A switch that is off unless said otherwise.
+    /// A boolean parameter, `false` by default.
     pub(crate) fn switch(&self, errors: &mut Errors, name: &str) -> bool {
         match self.get(name).unwrap_or_default() {
             "" | "false" | "0" => false,
@@ -112,7 +112,7 @@ impl Query {
         }
     }
 
-    /// A filter by a word of a closed list; empty means none.
+    /// A filter by an enum value; `None` if it is missing or empty.
     pub(crate) fn word_filter<T>(
         &self,
         errors: &mut Errors,

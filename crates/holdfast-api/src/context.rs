@@ -1,4 +1,4 @@
-//! What every request carries, whichever door it came in by: an id, the client's address, and the service's own URL.
+//! The context of every request, to the API or a page: an id, the client's address, and the service's own URL.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 
-/// How requests are understood; from the settings.
+/// The settings that decide how the context of a request is derived.
 #[derive(Debug, Clone, Default)]
 pub struct ContextSettings {
-    /// Where people reach the service. Without it, links are built from the request's own origin.
+    /// The public URL of the service. Without it, links are built from the request's own origin.
     pub base_url: Option<String>,
-    /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     pub trusted_proxies: Vec<Network>,
 }
 
 const REQUEST_ID: &str = "x-request-id";
 
-/// Gives every request its context and its log lines the request's id, and turns a panic into a 500.
+/// Adds the context to every request and the request id to its log lines, and turns a panic into a 500.
 pub fn with_context(router: Router, settings: ContextSettings) -> Router {
     router.layer(CatchPanicLayer::new()).layer(middleware::from_fn_with_state(Arc::new(settings), add_context))
 }
@@ -39,26 +39,26 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     let started = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_owned();
-    // Outside of the API a path can hold a secret, such as the set-up link; the route never does.
+    // Outside the API a path can contain a secret, such as a set-up link; the route pattern never does.
     let path = if route.starts_with("/api/") { request.uri().path().to_owned() } else { route.clone() };
-    // Dropped with this future, which happens when the client hangs up.
+    // Cancels `gone` when this future is dropped, which happens when the client disconnects.
     let _waiting = context.gone.clone().drop_guard();
     request.extensions_mut().insert(context);
-    // A task of its own: a client that hangs up must not stop a use case between two statements. What only reads for the
-    // client watches `gone`.
+    // Spawned, so that a client that disconnects does not stop a use case between two statements. Long reads on behalf
+    // of the client watch `gone`.
     let answered = tokio::spawn(next.run(request).instrument(span.clone())).await;
     let mut response = answered.unwrap_or_else(|error| {
-        tracing::error!(%error, "a request was not answered");
+        tracing::error!(%error, "a request handler failed");
         StatusCode::INTERNAL_SERVER_ERROR.into_response()
     });
     let (status, elapsed) = (response.status(), started.elapsed());
     span.in_scope(|| {
         let elapsed_ms = elapsed.as_millis() as u64;
-        // Whoever asks whether it is ready asks often, and hears it from the answer.
+        // Readiness probes are frequent, and the response already reports the problem.
         if status.is_server_error() && route != "/readyz" {
-            tracing::error!(%method, path, status = status.as_u16(), elapsed_ms, "answered");
+            tracing::error!(%method, path, status = status.as_u16(), elapsed_ms, "request failed");
         } else {
-            tracing::debug!(%method, path, status = status.as_u16(), elapsed_ms, "answered");
+            tracing::debug!(%method, path, status = status.as_u16(), elapsed_ms, "request completed");
         }
     });
     let labels =
@@ -68,13 +68,13 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     if let Some(request_id) = request_id {
         response.headers_mut().insert(REQUEST_ID, request_id);
     }
-    // Answers hold what one user may see; nothing between here and them may keep a copy.
+    // Responses contain one user's private data, so no cache on the way may store them.
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// Clients may invent methods; each would be a series of its own, kept for ever.
+/// The method as a metric label. Clients can invent methods, and each would create a time series that is kept forever.
 fn known_method(method: &Method) -> &str {
     let known = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD, Method::OPTIONS];
     if known.contains(method) { method.as_str() } else { "other" }
@@ -100,11 +100,11 @@ impl ContextSettings {
         self.trusted_proxies.iter().any(|network| network.contains(address))
     }
 
-    /// Read from the right: each proxy of ours appended what it saw. The first address that is none of ours is the
-    /// client; what stands before it, anyone could have written.
+    /// Read from the right, because each trusted proxy appends the address it saw. The first address that is not a
+    /// trusted proxy is the client; anything to its left could be forged.
     fn forwarded_for(&self, headers: &HeaderMap) -> Option<IpAddr> {
         let values = headers.get_all("x-forwarded-for").iter().map(HeaderValue::as_bytes);
-        // Part by part: bytes that a client puts there must not hide what the proxy added to the same line.
+        // Split as bytes: invalid text sent by a client must not hide what the proxy appended to the same header.
         let chain: Vec<&[u8]> = values.flat_map(|value| value.split(|byte| *byte == b',')).collect();
         let mut nearest = None;
         for part in chain.into_iter().rev() {
@@ -123,7 +123,7 @@ fn own_origin(uri: &Uri, headers: &HeaderMap, behind_proxy: bool) -> String {
     let forwarded = headers.get("x-forwarded-proto").filter(|_| behind_proxy);
     let scheme = if forwarded.is_some_and(|proto| proto.as_bytes() == b"https") { "https" } else { "http" };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(uri.host()).unwrap_or("localhost");
-    // Only what a host can look like: the header is the client's own and ends up in links.
+    // Only characters that are valid in a host: the client controls this header, and it ends up in links.
     let clean = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-_[]".contains(&byte));
     format!("{scheme}://{}", if clean { host } else { "localhost" })
 }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_client_do_not_hide_what_a_proxy_added() {
+    fn invalid_bytes_from_a_client_do_not_hide_what_a_proxy_added() {
         let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
         let settings = ContextSettings { trusted_proxies, ..ContextSettings::default() };
         let mut odd = request("127.0.0.1", &[]);

@@ -25,11 +25,11 @@ pub(crate) struct DestinationResource {
     label: String,
     r#type: &'static str,
     type_human: &'static str,
-    /// The fields of its type.
+    /// The fields of the destination's type.
     #[serde(flatten)]
     #[schema(ignore)]
     of_type: OfType,
-    /// Only for `s3` and `custom_s3`: what is deleted stays there as an older version, as the last check found it.
+    /// Only for `s3` and `custom_s3`: whether the bucket keeps deleted objects as older versions, as of the last check.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     keeps_versions: Option<bool>,
@@ -42,12 +42,12 @@ pub(crate) struct DestinationResource {
     updated_at: String,
 }
 
-/// The body of a destination that is created or changed.
+/// The body of a create or update request.
 pub(crate) fn destination_body() -> SchemaDoc {
-    SchemaDoc::of_fields("DestinationBody", "What a destination is made of.", destination::fields())
+    SchemaDoc::of_fields("DestinationBody", "The fields of a backup destination.", destination::fields())
 }
 
-/// What answers show of its type, as the list of fields says, in the order of that list.
+/// The type-specific fields that responses include, in the order of the field list.
 struct OfType(Vec<(&'static str, Value)>);
 
 impl Serialize for OfType {
@@ -69,7 +69,7 @@ fn of_type(spec: &DestinationSpec) -> OfType {
             FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Choice(_) => {
                 values.text(field.name).value().map(|text| Value::from(text.as_str()))
             }
-            // Whether there is one is all that answers ever show.
+            // Responses only tell whether a secret is set.
             FieldKind::Secret { .. } => values.boolean(field.name).value().map(|is_set| Value::Bool(*is_set)),
         };
         Some((field.shown_at?.trim_start_matches('/'), value?))
@@ -86,7 +86,7 @@ fn shape(row: DestinationRow) -> DestinationResource {
         r#type: kind.as_str(),
         type_human: kind.human(),
         of_type: of_type(&row.spec),
-        keeps_versions: row.spec.tells_versions().then_some(row.keeps_versions),
+        keeps_versions: row.spec.reports_versions().then_some(row.keeps_versions),
         status: row.status.as_str(),
         last_checked_at: row.last_checked_at.map(|at| rfc3339(at.0)),
         last_error: row.last_error,

@@ -1,4 +1,4 @@
-//! `/api/device-auth/token`: credentials for a token, where the operator switched it on.
+//! `/api/device-auth/token`: exchanges credentials for a token, if the operator has enabled it.
 
 use std::sync::Arc;
 

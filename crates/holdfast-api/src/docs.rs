@@ -1,4 +1,4 @@
-//! The document itself, and Swagger UI to read it with; both from inside the binary.
+//! The OpenAPI document and Swagger UI, both embedded in the binary.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct OpenApiDocument {
     openapi: String,
 }
 
-/// Swagger UI brings no inline script of its own but sets styles from script.
+/// Swagger UI has no inline scripts, but its scripts set inline styles.
 const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' \
     data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -53,7 +53,7 @@ fn file(name: &str) -> Response {
         }
         Ok(None) => ApiError::UnknownPath.into_response(),
         Err(error) => {
-            tracing::error!(%error, name, "serving the documentation");
+            tracing::error!(%error, name, "could not serve the API documentation");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -1,17 +1,17 @@
-//! Errors as answers, in one place.
+//! How errors become responses.
 //!
 //! | status | error | when |
 //! |---|---|---|
-//! | 400 | Bad Request | the body is no JSON object |
-//! | 401 | – | no valid token; the body is the document's |
-//! | 403 | Forbidden | the scope is missing, or somebody else's resource |
+//! | 400 | Bad Request | the body is not a JSON object |
+//! | 401 | – | no valid token; the body is only a `message`, as the API document requires |
+//! | 403 | Forbidden | the token lacks the scope, or the resource belongs to somebody else |
 //! | 404 | Not Found | no such path or resource |
 //! | 405 | Method Not Allowed | with `Allow` |
 //! | 409 | Conflict | the resource's state does not allow it now |
 //! | 413 | Payload Too Large | over the body limit |
-//! | 422 | Validation Error | fields, each with its errors |
+//! | 422 | Validation Error | invalid fields, each with its errors |
 //! | 429 | Too Many Requests | with `Retry-After` |
-//! | 500 | Internal Server Error | our mistake; logged |
+//! | 500 | Internal Server Error | a bug; logged |
 //! | 503 | Service Unavailable | with `Retry-After` |
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::json::{Message, json};
 
-/// What a handler can fail with: a use case's no, or something wrong with the request itself.
+/// What a handler can fail with: an error of a use case, or a problem with the request itself.
 #[derive(Debug)]
 pub(crate) enum ApiError {
     App(AppError),
@@ -46,7 +46,7 @@ impl From<Errors> for ApiError {
     }
 }
 
-/// The body of every error but 401.
+/// The body of every error except 401.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct ErrorBody {
     pub error: &'static str,
@@ -62,10 +62,10 @@ pub(crate) struct ValidationBody {
     pub errors: BTreeMap<String, Vec<String>>,
 }
 
-/// Shown on 429; its name is the API's own.
+/// The number of requests that can be made at once.
 pub(crate) const RATE_LIMIT: &str = "x-ratelimit-limit";
 pub(crate) const RATE_REMAINING: &str = "x-ratelimit-remaining";
-/// How long a client is asked to wait when the database is away.
+/// The `Retry-After` of a 503: how long a client should wait when the database or a destination is unavailable.
 const UNAVAILABLE_RETRY_SECS: u64 = 5;
 
 impl IntoResponse for ApiError {
@@ -95,7 +95,7 @@ impl IntoResponse for ApiError {
             AppError::Invalid(errors) => invalid(message, &errors),
             AppError::Conflict(_) => self::error(StatusCode::CONFLICT, message),
             AppError::Unavailable(reason) | AppError::DestinationAway(reason) => {
-                tracing::warn!(reason, "unavailable");
+                tracing::warn!(reason, "service unavailable");
                 with_retry(self::error(StatusCode::SERVICE_UNAVAILABLE, message), UNAVAILABLE_RETRY_SECS)
             }
             AppError::Internal(reason) => {

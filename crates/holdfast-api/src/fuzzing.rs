@@ -1,4 +1,4 @@
-//! What `cargo xtask fuzz` and the tests need of this crate's private parsers.
+//! Access to this crate's private parsers for `cargo xtask fuzz` and the tests.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 
 use crate::ContextSettings;
 
-/// The client's address and the service's own origin, as a request with these headers makes them.
+/// The client's address and the service's own origin, derived from a request with these headers.
 pub fn address_and_origin(settings: &ContextSettings, peer: IpAddr, headers: HeaderMap) -> (Option<IpAddr>, String) {
     let mut request = Request::new(axum::body::Body::empty());
     request.extensions_mut().insert(ConnectInfo(SocketAddr::new(peer, 1)));

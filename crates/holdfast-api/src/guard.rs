@@ -1,4 +1,4 @@
-//! The door of every route: token, then rate, then scope.
+//! The middleware in front of every route: checks the token, then the rate limit, then the scope.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) async fn guard(
     if access == Access::Public {
         return next.run(request).await;
     }
-    // Taken out beforehand: a request cannot be held across an await.
+    // Cloned first, because a request cannot be borrowed across an await.
     let token = bearer(request.headers()).map(str::to_owned);
     let context = request.extensions().get::<Context>().cloned();
     let origin = context.as_ref().map(|context| context.origin("")).unwrap_or_default();

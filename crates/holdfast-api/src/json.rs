@@ -1,4 +1,4 @@
-//! JSON bodies.
+//! JSON response bodies.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,7 +10,7 @@ pub(crate) struct Message {
     pub message: String,
 }
 
-/// Room for a page of 15 tasks, so that writing one does not copy it over and over as it grows.
+/// Initial buffer size: enough for a page of 15 tasks without reallocating.
 const TYPICAL_BYTES: usize = 16 * 1024;
 
 pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
@@ -18,7 +18,7 @@ pub(crate) fn json<T: Serialize>(status: StatusCode, body: &T) -> Response {
     match serde_json::to_writer(&mut bytes, body) {
         Ok(()) => (status, [(header::CONTENT_TYPE, "application/json")], bytes).into_response(),
         Err(error) => {
-            tracing::error!(%error, "an answer could not be written as JSON");
+            tracing::error!(%error, "could not serialize a response as JSON");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -36,12 +36,12 @@ pub(crate) struct Meta {
     total: i64,
 }
 
-/// A page whose items can each be shaped.
+/// A page of items, each converted by an infallible `shape`.
 pub(crate) fn page<T, R: Serialize>(call: &Call, page: Page<T>, mut shape: impl FnMut(T) -> R) -> Answer {
     try_page(call, page, |item| Ok(shape(item)))
 }
 
-/// A page with an item that cannot be shaped is an error as a whole.
+/// Like [`page`], with a fallible `shape`: if it fails for one item, the whole response is an error.
 pub(crate) fn try_page<T, R: Serialize>(
     call: &Call,
     page: Page<T>,
@@ -53,7 +53,7 @@ pub(crate) fn try_page<T, R: Serialize>(
     let links = Links {
         first: link(1),
         last: link(last),
-        // Past the end, the last page is the nearest one that has something on it.
+        // Beyond the last page, the previous page is the last one that has items.
         prev: (current > 1).then(|| link((current - 1).min(last))),
         next: (current < last).then(|| link(current + 1)),
     };
@@ -71,7 +71,7 @@ pub(crate) fn try_page<T, R: Serialize>(
     Ok(json(StatusCode::OK, &Envelope { data, links, meta }))
 }
 
-/// Every parameter of the request, with the page replaced.
+/// The query of the request with its `page` replaced.
 fn query_with_page(call: &Call, page: i64) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in call.query.0.iter().filter(|(name, _)| name != "page") {

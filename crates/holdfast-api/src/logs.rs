@@ -20,7 +20,7 @@ pub(crate) struct LogResource {
     id: i64,
     backup_task_id: i64,
     output: String,
-    /// Null while the run is under way.
+    /// Null until the run has ended.
     finished_at: Option<String>,
     status: &'static str,
     created_at: String,
@@ -33,11 +33,11 @@ pub(crate) struct LogResource {
     duration_ms: Option<i64>,
     warnings: i64,
     error_code: Option<&'static str>,
-    /// Null unless the run is under way.
+    /// Null unless the run is in progress.
     progress: Option<Progress>,
 }
 
-/// How far a run is. Totals are estimates, null while nothing is known.
+/// The progress of a run. Totals are estimates; null if unknown.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Progress {
     bytes: i64,
@@ -74,7 +74,7 @@ pub(crate) fn duration_ms(run: &RunRow) -> Option<i64> {
 }
 
 pub(crate) fn shape(run: &RunRow, output: String) -> Result<LogResource, AppError> {
-    let task = run.subject.task().ok_or_else(|| AppError::Internal(format!("run {} is no task's log", run.id)))?;
+    let task = run.subject.task().ok_or_else(|| AppError::Internal(format!("run {} is not of a task", run.id)))?;
     Ok(LogResource {
         duration_ms: duration_ms(run),
         progress: Progress::of(run),

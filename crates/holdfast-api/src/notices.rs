@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use holdfast_app::Resource;
-use holdfast_app::notices::{self, Hearing, HearingInput, QuietInput};
+use holdfast_app::notices::{self, NotificationSettings, NotificationSettingsInput, QuietInput};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::input::Errors;
 use holdfast_core::input::Input;
@@ -23,16 +23,16 @@ pub(crate) struct NoticeResource {
     /// Null for heartbeats and for mails to the user's own address.
     notification_stream_id: Option<i64>,
     backup_task_id: Option<i64>,
-    /// What it is about, e.g. `failure`, `recovered` or `overdue`.
+    /// The kind of event, e.g. `failure`, `recovered` or `overdue`.
     kind: &'static str,
-    /// The same for everybody who is told of the same thing; every message carries it.
+    /// Identifies the event. All notices about the same event share it, and every message includes it.
     event: String,
     title: String,
     status: &'static str,
     tries: i64,
-    /// Null once it is settled.
+    /// Null if no further delivery attempt is planned.
     next_try_at: Option<String>,
-    /// What the channel answered last.
+    /// The last response of the channel.
     answer: Option<String>,
     created_at: String,
     ended_at: Option<String>,
@@ -72,17 +72,17 @@ pub(crate) async fn list_notices(call: Call) -> Answer {
 
 pub(crate) async fn retry_notice(call: Call) -> Answer {
     notices::retry(&call.app, &call.caller, call.id(Resource::Notice)?).await?;
-    message(StatusCode::ACCEPTED, "The notice will be tried again.")
+    message(StatusCode::ACCEPTED, "The notice will be sent again.")
 }
 
-/// How the user wants to hear.
+/// The user's notification settings.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct HearingResource {
+pub(crate) struct NotificationSettingsResource {
     weekly_summary_enabled: bool,
     quiet_hours: Option<QuietHoursResource>,
 }
 
-/// In the user's own zone. What happens then is told at their end, as one message.
+/// In the user's time zone. Notifications of this period are sent as one message when it ends.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QuietHoursResource {
     #[schema(pattern = "^([01][0-9]|2[0-3]):[0-5][0-9]$")]
@@ -91,26 +91,26 @@ pub(crate) struct QuietHoursResource {
     until: String,
 }
 
-/// What is left out stays as it is; `quiet_hours: null` ends them.
+/// Omitted fields keep their values; `quiet_hours: null` turns quiet hours off.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
-pub(crate) struct HearingBody {
+pub(crate) struct NotificationSettingsBody {
     #[schema(required = false)]
     weekly_summary_enabled: bool,
     quiet_hours: Option<QuietHoursResource>,
 }
 
-fn shape_hearing(hearing: Hearing) -> HearingResource {
-    HearingResource {
-        weekly_summary_enabled: hearing.weekly_summary,
-        quiet_hours: hearing
+fn shape_settings(settings: NotificationSettings) -> NotificationSettingsResource {
+    NotificationSettingsResource {
+        weekly_summary_enabled: settings.weekly_summary,
+        quiet_hours: settings
             .quiet_hours
             .map(|quiet| QuietHoursResource { from: quiet.from.to_string(), until: quiet.until.to_string() }),
     }
 }
 
-fn read_hearing(body: &Input) -> HearingInput {
-    HearingInput {
+fn read_settings(body: &Input) -> NotificationSettingsInput {
+    NotificationSettingsInput {
         weekly_summary: body.boolean("weekly_summary_enabled"),
         quiet_hours: body
             .object("quiet_hours")
@@ -118,11 +118,12 @@ fn read_hearing(body: &Input) -> HearingInput {
     }
 }
 
-pub(crate) async fn show_hearing(call: Call) -> Answer {
-    data(StatusCode::OK, shape_hearing(notices::show_hearing(&call.app, &call.caller).await?))
+pub(crate) async fn show_notification_settings(call: Call) -> Answer {
+    data(StatusCode::OK, shape_settings(notices::show_notification_settings(&call.app, &call.caller).await?))
 }
 
-pub(crate) async fn update_hearing(call: Call, body: Body) -> Answer {
-    let hearing = notices::update_hearing(&call.app, &call.caller, &read_hearing(&body.input()?)).await?;
-    data(StatusCode::OK, shape_hearing(hearing))
+pub(crate) async fn update_notification_settings(call: Call, body: Body) -> Answer {
+    let settings =
+        notices::update_notification_settings(&call.app, &call.caller, &read_settings(&body.input()?)).await?;
+    data(StatusCode::OK, shape_settings(settings))
 }

@@ -1,5 +1,5 @@
-//! The OpenAPI document, made from the route table and the wire types. What the table says of a route decides which
-//! errors it can answer with, so the two cannot drift apart.
+//! The OpenAPI document, generated from the route table and the wire types. The errors listed for a route are derived
+//! from its table entry, so the two cannot drift apart.
 
 pub(crate) mod doc;
 mod fields;
@@ -20,7 +20,7 @@ use crate::list::{Links, Meta};
 use crate::routes::routes;
 use crate::table::Route;
 
-/// The whole document.
+/// Builds the whole document.
 pub fn document() -> Value {
     let mut paths: BTreeMap<&str, BTreeMap<String, Value>> = BTreeMap::new();
     let mut schemas: BTreeMap<String, Value> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn document() -> Value {
                     "type": "http",
                     "scheme": "bearer",
                     "description": format!(
-                        "An API token. Its scopes are some of: {}.",
+                        "An API token, with one or more of these scopes: {}.",
                         Scope::ALL.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(", ")
                     ),
                 },
@@ -82,7 +82,7 @@ pub fn document() -> Value {
     })
 }
 
-/// Every field of an answer is always there, unless it is left out of some: such a field is neither required nor null.
+/// Marks the fields of a response as required. A field that some responses omit is neither required nor nullable.
 fn require_everything(schema: &mut Value) {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return };
     let required = schema.get("required").and_then(Value::as_array);
@@ -125,7 +125,7 @@ fn operation(route: &Route) -> Value {
     let scopes: Vec<String> = route.access.scopes().iter().map(|scope| format!("`{}`", scope.as_str())).collect();
     if !scopes.is_empty() {
         let noun = if scopes.len() == 1 { "scope" } else { "scopes" };
-        operation["description"] = json!(format!("Needs the {noun} {}.", scopes.join(" and ")));
+        operation["description"] = json!(format!("Requires the {noun} {}.", scopes.join(" and ")));
     }
     if let Some(body) = &route.body {
         let name = if body.partial { update::name(&body.schema.name) } else { body.schema.name.clone() };
@@ -175,32 +175,32 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
         add(401, "No valid token", reference("Message"));
     }
     if !route.access.scopes().is_empty() {
-        add(403, "The token lacks the scope, or the resource is somebody else's", error());
+        add(403, "The token lacks the scope, or the resource belongs to somebody else", error());
     }
     if route.resource.is_some() || !guarded {
         add(404, &not_found(route.resource), error());
     }
     let reads_backup = matches!(route.resource, Some(Resource::Backup)) && !route.query.is_empty();
     if reads_backup || !is_read && (route.resource.is_some() || route.body.is_some()) {
-        add(409, "The state of the resource does not allow this now", error());
+        add(409, "The current state of the resource does not allow this", error());
     }
     if route.body.is_some() {
-        add(400, "The body is no JSON object", error());
+        add(400, "The body is not a JSON object", error());
         add(413, "The body is larger than 256 KiB", error());
     }
     if route.body.is_some() || !route.query.is_empty() {
-        add(422, "Invalid input, field by field", reference("ValidationBody"));
+        add(422, "Invalid input; `errors` lists the errors of each field", reference("ValidationBody"));
     }
-    add(429, "Too many requests; `Retry-After` says when to come back", error());
-    add(503, "The service is busy, or its database or a destination is away", error());
+    add(429, "Too many requests; `Retry-After` gives the number of seconds to wait", error());
+    add(503, "The service is busy, or its database or a destination is unavailable", error());
     responses
 }
 
-/// The headers that an answer always carries.
+/// The headers that a response always has.
 fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
     let header =
         |about: &str, kind: &str| json!({ "description": about, "required": true, "schema": { "type": kind } });
-    let mut headers = BTreeMap::from([("X-Request-Id", header("Names this request in the service's log", "string"))]);
+    let mut headers = BTreeMap::from([("X-Request-Id", header("Identifies this request in the log", "string"))]);
     if route.access != Access::Public && status != 401 {
         headers.insert("X-RateLimit-Limit", header("Requests that can be made at once", "integer"));
         headers.insert("X-RateLimit-Remaining", header("Requests that can still be made at once", "integer"));
@@ -215,10 +215,10 @@ fn success(status: u16) -> &'static str {
     match status {
         201 => "Created",
         202 => "Queued",
-        _ => "Done",
+        _ => "OK",
     }
 }
 
 fn not_found(resource: Option<Resource>) -> String {
-    resource.map_or_else(|| "Not here".to_owned(), |resource| format!("{} not found", resource.name()))
+    resource.map_or_else(|| "Not found".to_owned(), |resource| format!("{} not found", resource.name()))
 }

@@ -14,12 +14,12 @@ use crate::answer::{Answer, message};
 use crate::error::ApiError;
 use crate::state::Api;
 
-/// Beside the API, for whoever is on this machine.
+/// Served next to the API; metrics are restricted to clients on this machine.
 pub(crate) fn router() -> Router<Arc<Api>> {
     probes().route("/metrics", get(metrics_for_neighbours))
 }
 
-/// On an address of its own, for whoever reaches that.
+/// Served on a separate address; metrics are available to every client that can reach it.
 pub fn operations_router(api: Arc<Api>) -> Router {
     probes().route("/metrics", get(metrics)).with_state(api)
 }
@@ -28,12 +28,12 @@ fn probes() -> Router<Arc<Api>> {
     Router::new().route("/healthz", get(alive)).route("/readyz", get(ready))
 }
 
-/// The process answers.
+/// Liveness: the process responds.
 async fn alive() -> Answer {
     message(StatusCode::OK, "alive")
 }
 
-/// The process can do its work: database, master key, scheduler, workers.
+/// Readiness: database, master key, scheduler and workers are available.
 async fn ready(State(api): State<Arc<Api>>) -> Response {
     let checks = health::check(&api.app).await;
     let is_ready = checks.iter().all(|check| check.problem.is_none());
@@ -44,8 +44,7 @@ async fn ready(State(api): State<Arc<Api>>) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// Figures say how much there is and how it goes, which is nobody's business on the network: only who sits on this
-/// machine gets them, and nobody through a proxy.
+/// Metrics reveal how much is stored and how well it works, so only local clients get them, and nobody through a proxy.
 async fn metrics_for_neighbours(
     State(api): State<Arc<Api>>,
     Extension(context): Extension<Context>,

@@ -1,4 +1,4 @@
-//! All routes, as axum wants them.
+//! The axum router with all routes.
 
 use std::sync::{Arc, LazyLock};
 
@@ -23,7 +23,7 @@ impl Api {
 pub fn router(api: Arc<Api>) -> Router {
     let mut router = Router::new();
     let mut served = routes();
-    // Switched off, it is a path that does not exist, whatever the method.
+    // If it is disabled, the path does not exist for any method.
     served.retain(|route| api.app.device_auth_enabled || route.path != routes::DEVICE_TOKEN);
     for (path, methods) in table::by_path(served, &api) {
         router = router.route(path, methods);

@@ -1,4 +1,4 @@
-//! The table of contents: every route of the API with its scope. A test walks it, so none can be forgotten.
+//! The route table: every route of the API with its scope. A test checks access to each of them.
 
 use holdfast_app::Resource::{
     Backup, BackupDestination, BackupTask, BackupTaskLog, Notice, NotificationStream, RemoteServer, Run, Tag,
@@ -15,7 +15,7 @@ use crate::{
     backups, destinations, device, docs, logs, notices, servers, ssh_key, streams, tags, tasks, triggers, user,
 };
 
-/// Served only where the operator switched it on.
+/// Served only if the operator has enabled it.
 pub(crate) const DEVICE_TOKEN: &str = "/api/device-auth/token";
 
 pub fn routes() -> Vec<Route> {
@@ -82,28 +82,28 @@ fn notification_streams() -> Vec<Route> {
             .of(NotificationStream)
             .confirms(200),
         post("/api/notification-streams/{id}/test", Scope::UpdateNotificationStreams, streams::test_stream)
-            .says("Send a sample message; what the channel answers appears as `last_test` on the stream")
+            .says("Send a test message; the result appears as `last_test` on the stream")
             .of(NotificationStream)
             .confirms(202),
         get("/api/notices", Scope::ViewNotificationStreams, notices::list_notices)
-            .says("List what was and is to be told")
+            .says("List sent and pending notices")
             .asks(LIST_NOTICES)
             .lists::<notices::NoticeResource>(),
         post("/api/notices/{id}/retry", Scope::UpdateNotificationStreams, notices::retry_notice)
-            .says("Try an undelivered notice again")
+            .says("Retry an undelivered notice")
             .of(Notice)
             .confirms(202),
-        get("/api/notification-settings", Scope::ViewNotificationStreams, notices::show_hearing)
-            .says("Show quiet hours and whether a weekly summary is wanted")
-            .shows::<notices::HearingResource>(),
-        put("/api/notification-settings", Scope::UpdateNotificationStreams, notices::update_hearing)
-            .says("Change quiet hours and the weekly summary")
-            .takes_part_of::<notices::HearingBody>()
-            .shows::<notices::HearingResource>(),
-        patch("/api/notification-settings", Scope::UpdateNotificationStreams, notices::update_hearing)
-            .says("Change quiet hours and the weekly summary (the same as PUT)")
-            .takes_part_of::<notices::HearingBody>()
-            .shows::<notices::HearingResource>(),
+        get("/api/notification-settings", Scope::ViewNotificationStreams, notices::show_notification_settings)
+            .says("Show the quiet hours and whether the weekly summary is enabled")
+            .shows::<notices::NotificationSettingsResource>(),
+        put("/api/notification-settings", Scope::UpdateNotificationStreams, notices::update_notification_settings)
+            .says("Update the quiet hours and the weekly summary")
+            .takes_part_of::<notices::NotificationSettingsBody>()
+            .shows::<notices::NotificationSettingsResource>(),
+        patch("/api/notification-settings", Scope::UpdateNotificationStreams, notices::update_notification_settings)
+            .says("Update the quiet hours and the weekly summary (the same as PUT)")
+            .takes_part_of::<notices::NotificationSettingsBody>()
+            .shows::<notices::NotificationSettingsResource>(),
     ]
 }
 
@@ -118,7 +118,7 @@ fn backup_tasks() -> Vec<Route> {
             .asks(LIST_TASKS)
             .lists::<TaskResource>(),
         get("/api/backup-tasks/upcoming", Scope::ViewBackupTasks, tasks::list_upcoming)
-            .says("List the next runs, soonest first")
+            .says("List upcoming runs, soonest first")
             .asks(UPCOMING)
             .shows_all::<UpcomingResource>(),
         post(LIST_PATH, Scope::CreateBackupTasks, tasks::create_task)
@@ -140,12 +140,12 @@ fn backup_tasks() -> Vec<Route> {
             .takes_some_fields(task_body())
             .shows::<TaskResource>(),
         delete(PATH, Scope::DeleteBackupTasks, tasks::delete_task)
-            .says("Delete a backup task and its logs; its stored backups stay unless told otherwise")
+            .says("Delete a backup task and its logs; its stored backups are kept unless `delete_backups` is set")
             .of(BackupTask)
             .asks(DELETE_TASK)
             .confirms(200),
         get("/api/backup-tasks/{id}/status", Scope::ViewBackupTasks, tasks::show_status)
-            .says("Show what a backup task is doing")
+            .says("Show the status of a backup task")
             .of(BackupTask)
             .shows::<StatusResource>(),
         get("/api/backup-tasks/{id}/latest-log", Scope::ViewBackupTasks, tasks::show_latest_log)
@@ -162,7 +162,7 @@ fn backup_tasks() -> Vec<Route> {
             .of(BackupTask)
             .confirms(202),
         post("/api/backup-tasks/{id}/cancel", Scope::RunBackupTasks, tasks::cancel_task)
-            .says("Cancel the live run of a backup task")
+            .says("Cancel the current run of a backup task")
             .of(BackupTask)
             .confirms(200),
         post("/api/backup-tasks/{id}/pause", Scope::UpdateBackupTasks, tasks::pause_task)
@@ -174,17 +174,17 @@ fn backup_tasks() -> Vec<Route> {
             .of(BackupTask)
             .shows::<TaskResource>(),
         post("/api/backup-tasks/{id}/release-retention", Scope::UpdateBackupTasks, tasks::release_retention)
-            .says("Remove old backups of a backup task again, after a look at a suspicious one")
+            .says("Resume removing old backups of a backup task after a suspicious backup was reviewed")
             .of(BackupTask)
             .may_take::<tasks::ReleaseRetentionBody>()
             .shows::<TaskResource>(),
-        // Whoever has the URL can run the task, so whoever makes it must be allowed to.
+        // Anyone with the URL can run the task, so creating one also requires the right to run it.
         post("/api/backup-tasks/{id}/trigger-url", RUN_AND_UPDATE, triggers::rotate_trigger)
-            .says("Make a new trigger URL for a backup task; the one before stops working")
+            .says("Create a new trigger URL for a backup task; the previous one stops working")
             .of(BackupTask)
             .shows::<triggers::TriggerResource>(),
         post("/webhooks/backup-tasks/{id}/run", Access::Public, triggers::trigger_run)
-            .says("Run a backup task from elsewhere, with the task's own secret")
+            .says("Run a backup task from an external system, authenticated by the task's trigger secret")
             .of(BackupTask)
             .asks(TRIGGER)
             .confirms(202),
@@ -220,17 +220,17 @@ fn stored_backups() -> Vec<Route> {
             .of(Backup)
             .shows::<BackupResource>(),
         get("/api/backups/{id}/entries", Scope::ViewBackupTasks, backups::list_entries)
-            .says("List what is in a folder of a backup")
+            .says("List the contents of a folder in a backup")
             .of(Backup)
             .asks(LIST_ENTRIES)
             .lists::<EntryResource>(),
         get("/api/backups/{id}/download", Scope::ViewBackupTasks, backups::download_backup)
-            .says("Download a backup as it is stored, or one file of it")
+            .says("Download a backup as it is stored, or one file from it")
             .of(Backup)
             .asks(DOWNLOAD)
             .sends_bytes(),
         post("/api/backups/{id}/verify", Scope::RunBackupTasks, backups::verify_backup)
-            .says("Read a backup back, all of it, and compare")
+            .says("Verify a stored backup by reading it back completely")
             .of(Backup)
             .queues::<RunResource>(),
         post("/api/backups/{id}/restores", Scope::RunBackupTasks, backups::restore_backup)
@@ -295,7 +295,7 @@ fn backup_destinations() -> Vec<Route> {
             .of(BackupDestination)
             .confirms(200),
         post("/api/backup-destinations/{id}/check", Scope::UpdateBackupDestinations, destinations::check_destination)
-            .says("Check a backup destination; the result appears as `status` on it")
+            .says("Check a backup destination; the result appears as its `status`")
             .of(BackupDestination)
             .confirms(202),
     ]
@@ -333,7 +333,7 @@ fn remote_servers() -> Vec<Route> {
             .of(RemoteServer)
             .confirms(200),
         post("/api/remote-servers/{id}/check", Scope::UpdateRemoteServers, servers::check_server)
-            .says("Check the connection to a remote server; the result appears as `status` on it")
+            .says("Check the connection to a remote server; the result appears as its `status`")
             .of(RemoteServer)
             .confirms(202),
         post("/api/remote-servers/{id}/accept-host-key", Scope::UpdateRemoteServers, servers::accept_host_key)

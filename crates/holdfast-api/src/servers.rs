@@ -39,11 +39,11 @@ pub(crate) struct Connection {
     port: i64,
     database_username: Option<String>,
     is_database_password_set: bool,
-    /// Pinned on first contact.
+    /// Pinned on the first connection.
     host_key_fingerprint: Option<String>,
-    /// Another key that the server showed since; it is not trusted until it is accepted.
+    /// A different key that the server presented later. It is not trusted until it is accepted.
     offered_host_key_fingerprint: Option<String>,
-    /// The remote server that leads to this one.
+    /// The remote server used as a jump host to reach this one.
     jump_server_id: Option<i64>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct ServerStatus {
     /// The class of the last error.
     error_code: Option<&'static str>,
     latency_ms: Option<f64>,
-    /// What the last check found there.
+    /// The tools that the last check found on the server.
     tools: Vec<Tool>,
 }
 
@@ -66,17 +66,17 @@ pub(crate) struct Tool {
     version: String,
 }
 
-/// The body of a server that is created or changed.
+/// The body of a create or update request.
 pub(crate) fn server_body() -> SchemaDoc {
-    SchemaDoc::of_fields("ServerBody", "What a server is made of.", server::fields())
+    SchemaDoc::of_fields("ServerBody", "The fields of a remote server.", server::fields())
 }
 
 /// Which key to trust.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
 pub(crate) struct AcceptHostKeyBody {
-    /// The fingerprint that you compared, as `offered_host_key_fingerprint` showed it. When the server has shown another key
-    /// since, the answer is 409. Without it the key that the server showed last is trusted.
+    /// The fingerprint that you verified, from `offered_host_key_fingerprint`. If the server has presented another key
+    /// since, the request fails with 409. If omitted, the key that the server presented last is trusted.
     #[schema(required = false, nullable = false, min_length = 1, max_length = 255)]
     fingerprint: Option<String>,
 }
@@ -148,7 +148,7 @@ pub(crate) async fn check_server(call: Call) -> Answer {
     message(StatusCode::ACCEPTED, "Remote server check initiated successfully.")
 }
 
-/// Without a body, whatever key the server showed last.
+/// Without a body, accepts the key that the server presented last.
 pub(crate) async fn accept_host_key(call: Call, body: Body) -> Answer {
     let id: ServerId = call.id(Resource::RemoteServer)?;
     servers::show(&call.app, &call.caller, id).await?;

@@ -12,7 +12,7 @@ use crate::call::Call;
 pub(crate) struct SshKeyResource {
     public_key: String,
     fingerprint: String,
-    /// To run on a server as the user that Holdfast signs in as.
+    /// To be run on the server as the user that Holdfast connects as.
     install_command: String,
 }
 

@@ -1,15 +1,15 @@
-//! What every handler reaches.
+//! The state shared by all handlers.
 
 use std::sync::Arc;
 
 use holdfast_app::App;
 
-/// Gives the figures of this process, as Prometheus reads them.
+/// Renders the metrics of this process in the Prometheus text format.
 pub type MetricsRenderer = Arc<dyn Fn() -> String + Send + Sync>;
 
 pub struct Api {
     pub app: Arc<App>,
     pub metrics: Option<MetricsRenderer>,
-    /// Gives the document that describes all routes, which is one of them.
+    /// Returns the OpenAPI document. A function, because the document describes the route that serves it.
     pub(crate) document: fn() -> &'static str,
 }

@@ -33,7 +33,7 @@ pub(crate) struct NotificationFlags {
     on_failure: bool,
 }
 
-/// What the last test message met.
+/// The result of the last test message.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TestResult {
     succeeded: bool,
@@ -41,7 +41,7 @@ pub(crate) struct TestResult {
     tested_at: String,
 }
 
-/// What the last notice over this stream met.
+/// The result of the last notice sent through this stream.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DeliveryResult {
     succeeded: bool,
@@ -49,26 +49,26 @@ pub(crate) struct DeliveryResult {
     at: String,
 }
 
-/// What a stream is made of.
+/// The fields of a notification stream.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
 pub(crate) struct StreamBody {
     #[schema(min_length = 1, max_length = 255)]
     label: String,
-    /// `discord_webhook`, `slack_webhook` and `teams_webhook` are understood too.
+    /// `discord_webhook`, `slack_webhook` and `teams_webhook` are accepted as aliases.
     #[schema(pattern = "^(email|discord|slack|teams|pushover|discord_webhook|slack_webhook|teams_webhook)$")]
     r#type: String,
-    /// An e-mail address, a webhook URL or a Pushover user key. Never returned.
+    /// An email address, a webhook URL or a Pushover user key. Never returned.
     #[schema(min_length = 1, max_length = 2048, write_only)]
     value: String,
-    /// A Pushover application token in place of the service's own. Never returned.
+    /// A Pushover application token to use instead of the service's own. Never returned.
     #[schema(pattern = "^[A-Za-z0-9]{30}$", write_only)]
     pushover_token: Option<String>,
     #[schema(required = false)]
     notifications: NotificationFlagsBody,
 }
 
-/// Failures only, unless said otherwise.
+/// Only failures are sent by default.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
 pub(crate) struct NotificationFlagsBody {

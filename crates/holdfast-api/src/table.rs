@@ -1,4 +1,4 @@
-//! What a route is: method, path, who may use it, its handler, and what the document says about it.
+//! The entries of the route table: method, path, access, handler, and OpenAPI description.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Route {
     pub method: Method,
     pub path: &'static str,
     pub access: Access,
-    /// What `{id}` in the path names.
+    /// The resource that `{id}` in the path identifies.
     pub resource: Option<Resource>,
     pub summary: &'static str,
     pub(crate) body: Option<BodyDoc>,
@@ -31,9 +31,9 @@ pub struct Route {
 
 pub(crate) struct BodyDoc {
     pub schema: SchemaDoc,
-    /// Every field may be left out.
+    /// Every field may be omitted.
     pub partial: bool,
-    /// The whole body may be left out.
+    /// The whole body may be omitted.
     pub optional: bool,
 }
 
@@ -90,7 +90,7 @@ impl Route {
         self
     }
 
-    /// A body of listed fields.
+    /// A body described by a field list.
     pub(crate) fn takes_fields(mut self, schema: SchemaDoc) -> Self {
         self.body = Some(BodyDoc { schema, partial: false, optional: false });
         self
@@ -111,7 +111,7 @@ impl Route {
         self
     }
 
-    /// The answer also has the listed fields, each for some types.
+    /// The response also has these type-specific fields.
     pub(crate) fn with_shown(mut self, fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
         self.answer = self.answer.map(|answer| answer.with_shown(fields));
         self
@@ -147,26 +147,26 @@ impl Route {
         self
     }
 
-    /// 200 with all of a short list.
+    /// 200 with a complete list, without pagination.
     pub(crate) fn shows_all<T: ToSchema>(mut self) -> Self {
         self.answer = Some(AnswerDoc::All(SchemaDoc::of::<T>()));
         self
     }
 
-    /// A message that it was done (200) or queued (202).
+    /// A message confirming that the operation was done (200) or queued (202).
     pub(crate) fn confirms(mut self, status: u16) -> Self {
         self.answer = Some(AnswerDoc::Bare(status, SchemaDoc::of::<Message>()));
         self
     }
 
-    /// 200 with a body of its own form.
+    /// 200 with a body that is not wrapped in `data`.
     pub(crate) fn answers<T: ToSchema>(mut self) -> Self {
         self.answer = Some(AnswerDoc::Bare(200, SchemaDoc::of::<T>()));
         self
     }
 }
 
-/// The routes as axum wants them: one entry per path, every method behind its guard.
+/// The routes grouped for axum: one entry per path, every method behind its guard.
 pub(crate) fn by_path(routes: Vec<Route>, api: &Arc<Api>) -> Vec<(&'static str, MethodRouter<Arc<Api>>)> {
     let mut paths: Vec<(&'static str, MethodRouter<Arc<Api>>)> = Vec::new();
     for route in routes {

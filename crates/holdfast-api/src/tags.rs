@@ -26,9 +26,9 @@ pub(crate) struct TagResource {
     updated_at: String,
 }
 
-/// The body of a tag that is created or changed.
+/// The body of a create or update request.
 pub(crate) fn tag_body() -> SchemaDoc {
-    SchemaDoc::of_fields("TagBody", "What a tag is made of.", tag::fields())
+    SchemaDoc::of_fields("TagBody", "The fields of a tag.", tag::fields())
 }
 
 fn shape(row: TagRow) -> TagResource {

@@ -44,7 +44,7 @@ pub(crate) struct TaskResource {
     status: &'static str,
     has_encryption_password: bool,
     has_heartbeat_url: bool,
-    /// `YYYY-MM-DD HH:MM:SS` in the user's zone.
+    /// `YYYY-MM-DD HH:MM:SS` in the user's time zone.
     last_run_local_time: Option<String>,
     last_run_utc_time: Option<String>,
     paused_at: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) struct TaskResource {
     updated_at: String,
 }
 
-/// How far the task's backups are known to be good.
+/// The evidence that the task's backups are good.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ProtectionResource {
     /// When a backup that is still stored was last proven to be good.
@@ -61,7 +61,7 @@ pub(crate) struct ProtectionResource {
     #[schema(pattern = "^(drill|verify)$")]
     proven_by: Option<&'static str>,
     last_drill_id: Option<i64>,
-    /// The newest backup looks wrong, so old ones are not removed; see `POST …/release-retention`.
+    /// The newest backup looks suspicious, so old ones are not removed; see `POST …/release-retention`.
     retention_held: bool,
     held_reason: Option<String>,
 }
@@ -75,27 +75,27 @@ pub(crate) struct SourceResource {
     /// Comma-separated table names.
     excluded_tables: Option<String>,
     excluded_paths: Vec<String>,
-    /// Leave out what is mounted below the path.
+    /// Do not descend into other file systems mounted below the path.
     one_file_system: bool,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ScheduleResource {
     frequency: &'static str,
-    /// `HH:MM` in UTC; of a task with a zone or a cron expression, that of the next run.
+    /// `HH:MM` in UTC. For a task with a time zone or a cron expression, the time of the next run.
     #[schema(pattern = "^[0-2][0-9]:[0-5][0-9]$")]
     scheduled_utc_time: String,
-    /// The same time in the user's zone, with today's offset.
+    /// The same time in the user's time zone, using its current UTC offset.
     #[schema(pattern = "^[0-2][0-9]:[0-5][0-9]$")]
     scheduled_local_time: String,
     custom_cron: Option<String>,
-    /// 0 is Sunday; of weekly tasks.
+    /// Only for weekly tasks; 0 is Sunday.
     day_of_week: Option<i64>,
-    /// Of monthly tasks.
+    /// Only for monthly tasks.
     day_of_month: Option<i64>,
-    /// As it was given, in `timezone`.
+    /// The time as it was set, in `timezone`.
     time_to_run_at: Option<String>,
-    /// In which the time and the cron expression are meant; null is UTC.
+    /// The time zone of `time_to_run_at` and `custom_cron`; null means UTC.
     timezone: Option<String>,
 }
 
@@ -123,12 +123,12 @@ pub(crate) struct UpcomingResource {
     next_run_human: String,
 }
 
-/// The body of a task that is created or changed.
+/// The body of a create or update request.
 pub(crate) fn task_body() -> SchemaDoc {
-    SchemaDoc::of_fields("TaskBody", "What a task is made of.", task::fields())
+    SchemaDoc::of_fields("TaskBody", "The fields of a backup task.", task::fields())
 }
 
-/// What all tasks of an answer are shown with; worked out once.
+/// The caller's time zone and the current time, computed once for all tasks of a response.
 struct Viewer<'a> {
     zone: &'a Zone,
     offset_secs: i32,
@@ -318,12 +318,12 @@ pub(crate) async fn resume_task(call: Call) -> Answer {
     answer(&call, StatusCode::OK, task)
 }
 
-/// Which backup was looked at.
+/// Which backup was reviewed.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
 pub(crate) struct ReleaseRetentionBody {
-    /// The backup that you looked at. When the task's newest backup is another one by now, the answer is 409. Without it
-    /// the newest backup counts as looked at.
+    /// The backup that you reviewed. If it is no longer the task's newest backup, the request fails with 409. If
+    /// omitted, the newest backup counts as reviewed.
     #[schema(required = false, nullable = false, minimum = 1)]
     backup_id: Option<i64>,
 }

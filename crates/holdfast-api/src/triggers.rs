@@ -1,4 +1,4 @@
-//! Trigger URLs: a task's own secret lets a build server start it.
+//! Trigger URLs: each task has its own secret, with which, for example, a build server can start it.
 
 use std::sync::Arc;
 
@@ -19,9 +19,10 @@ const SECRET_HEADER: &str = "x-holdfast-secret";
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TriggerResource {
-    /// `POST` here with the secret in the header `X-Holdfast-Secret`, or in the query as `secret`.
+    /// Send a `POST` with the secret in the `X-Holdfast-Secret` header or the `secret` query parameter.
     url: String,
-    /// Shown this once. Works until another one is made, or until the account gets a new password and its tokens are not kept.
+    /// Shown only once. Valid until a new one is created, or until the account's password is changed without keeping
+    /// its tokens.
     secret: String,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct AccountSettings {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TaskFigures {
     total: i64,
-    /// Those with status `ready`.
+    /// Tasks with the status `ready`.
     active: i64,
     logs: LogFigures,
 }
@@ -50,7 +50,7 @@ pub(crate) struct TaskFigures {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct LogFigures {
     total: i64,
-    /// Since the user's own midnight.
+    /// Since midnight in the user's time zone.
     today: i64,
 }
 

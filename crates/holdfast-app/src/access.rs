@@ -1,11 +1,11 @@
-//! Whose a row is: the one gate to everything that is found by its id.
+//! Ownership of rows: the single check for everything that is looked up by its id.
 
 use holdfast_core::ids::UserId;
 
 use crate::caller::Caller;
 use crate::error::{AppError, Resource};
 
-/// A row that belongs to somebody.
+/// A row that belongs to a user.
 pub(crate) trait Owned {
     const RESOURCE: Resource;
     fn owner(&self) -> UserId;
@@ -33,13 +33,13 @@ owned_rows! {
     holdfast_store::notices::NoticeRow => Notice,
 }
 
-/// The one gate to a row by id: it exists, else 404; it is the caller's, else 403.
+/// The single check of a row found by id: 404 if it does not exist, 403 if it is not the caller's.
 pub(crate) fn owned<R: Owned>(caller: &Caller, row: Option<R>) -> Result<R, AppError> {
     let row = row.ok_or(AppError::NotFound(R::RESOURCE))?;
     if row.owner() == caller.user { Ok(row) } else { Err(AppError::Forbidden(R::RESOURCE)) }
 }
 
-/// A row that was written in this very transaction.
+/// A row that was written earlier in the same transaction.
 pub(crate) fn written<R>(row: Option<R>) -> Result<R, AppError> {
     row.ok_or_else(|| AppError::Internal("a row that was just written is gone".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Accounts: the first administrator, passwords, links that open an account, and tokens for devices.
+//! Accounts: the first administrator, passwords, one-time links and device tokens.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,35 +20,35 @@ use crate::refusal::{Conflict, Missing};
 use crate::tokens::{self, TokenRequest};
 use crate::{App, AppError, Caller, Origin, Result, sessions, two_factor};
 
-/// The address of the account that the first start makes, until its owner sets their own.
+/// The email address of the account that is created on the first start, until its owner sets their own.
 pub const PLACEHOLDER_EMAIL: &str = "admin@localhost";
 const LINK_HOURS: i64 = 24;
-/// People look at their mail once a week at least.
+/// Long enough for people who read their mail once a week.
 const INVITATION_HOURS: i64 = 24 * 7;
-/// Whoever forgot their password waits for it.
+/// Short, because people who forgot their password are waiting for the link.
 const RESET_HOURS: i64 = 1;
-/// The setting that lets people make accounts for themselves.
+/// The setting that allows people to register.
 pub(crate) const REGISTRATION: &str = "registration";
 pub(crate) const OPEN: &str = "open";
-/// Beside the limit on one e-mail from one address: what one address may try over all e-mails, and one e-mail from all
-/// addresses, so that spreading the guesses does not help.
+/// Attempts are limited per email and client address. This factor gives the wider limits for one client address across
+/// all emails and for one email from all addresses, so that spreading the guesses does not help.
 const WIDE_SIGN_IN_FACTOR: u32 = 6;
 
-/// From how many addresses, the latest first, somebody may sign in while strangers try theirs.
+/// From how many of their latest addresses users can still sign in while strangers are guessing their password.
 const KNOWN_ADDRESSES: i64 = 50;
 
 /// What the first start found.
 pub enum FirstStart {
     /// Somebody can sign in already.
     Ready,
-    /// The administrator was made from the settings.
+    /// The administrator was created from the settings.
     AdminCreated,
     /// Nobody has signed in yet: this secret opens the set-up page, once.
     Link(Secret),
 }
 
-/// Makes the administrator where there is none: from the settings, else one that a link claims. Safe to run on
-/// several nodes at once: the e-mail is unique.
+/// Creates the administrator if there is none: from the settings, or else as an account that a link claims. Safe to run
+/// on several nodes at once: the email address is unique.
 pub async fn ensure_admin(app: &App, given: Option<(&str, &Secret)>) -> Result<FirstStart> {
     match make_admin(app, given).await {
         // Another node was a moment faster.
@@ -109,17 +109,17 @@ pub async fn list(app: &App) -> Result<Vec<UserRow>> {
     Ok(users::list(&mut app.store.read().await?).await?)
 }
 
-/// Other ways into an account that somebody keeps on purpose when the password changes. By default none: whoever
-/// needs a new password because somebody else got in wants them out.
+/// Other ways into an account that the user chooses to keep when the password changes. None by default: whoever needs a
+/// new password because someone else got in wants them locked out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Keep {
-    /// API tokens, and the trigger URLs of tasks, which start a task without one.
+    /// API tokens, and the trigger URLs of tasks, which start a task without a token.
     pub tokens: bool,
-    /// Accounts elsewhere that are linked to this one.
+    /// External accounts that are linked to this one.
     pub identities: bool,
 }
 
-/// What a new password ended.
+/// What was revoked by a new password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     pub sessions: u64,
@@ -149,7 +149,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Writes a new password and ends every other way into the account, except the session that is named and what is kept.
+/// Stores a new password and revokes every other way into the account, except the given session and what is kept.
 async fn write_password(
     app: &App,
     tx: &mut Tx,
@@ -158,7 +158,7 @@ async fn write_password(
     session: Option<&str>,
     keep: Keep,
 ) -> Result<Ended> {
-    // Tasks before their user, as everybody else writes them.
+    // Tasks before their user, the order in which everything else writes them.
     let triggers = if keep.tokens { None } else { Some(tasks::delete_trigger_secrets(tx, user).await?) };
     users::update_password(tx, user, hash, app.now()).await?;
     links::delete_links(tx, user).await?;
@@ -171,7 +171,7 @@ async fn write_password(
     Ok(Ended { sessions, tokens, triggers, identities })
 }
 
-/// Sets a new password, and ends every session and what is not kept.
+/// Sets a new password, ends every session and revokes what is not kept.
 pub async fn reset_password(app: &App, origin: &Origin, user: UserId, password: &Secret, keep: Keep) -> Result<Ended> {
     user::check_password(password).map_err(AppError::Invalid)?;
     let hash = app.hasher.hash(password).await?;
@@ -183,7 +183,7 @@ pub async fn reset_password(app: &App, origin: &Origin, user: UserId, password: 
     Ok(ended)
 }
 
-/// What somebody presents to sign in, as it was sent.
+/// The credentials of a sign-in, as they were sent.
 #[derive(Debug, Default)]
 pub struct Credentials {
     pub email: Field<String>,
@@ -218,7 +218,7 @@ pub async fn sign_in(app: &App, credentials: &Credentials, device: &str, origin:
     Ok(secret)
 }
 
-/// Whose one-time link this is, and what for, as long as it can be used. Looking does not use it up.
+/// The owner and the purpose of a one-time link that is still valid. Looking it up does not use it.
 pub async fn find_link(app: &App, link: &str) -> Result<Option<(UserRow, LinkPurpose)>> {
     let mut tx = app.store.read().await?;
     let Some((user, purpose)) = links::find_link(&mut tx, &random::digest(link), app.now()).await? else {
@@ -227,7 +227,7 @@ pub async fn find_link(app: &App, link: &str) -> Result<Option<(UserRow, LinkPur
     Ok(users::find(&mut tx, user).await?.map(|row| (row, purpose)))
 }
 
-/// Claims an account: sets who it belongs to and its password, and starts a session. The link is used up.
+/// Claims an account: sets its profile and password, and starts a session. The link is used up.
 pub async fn claim(
     app: &App,
     link: &str,
@@ -241,7 +241,7 @@ pub async fn claim(
     let now = app.now();
     let mut tx = app.store.begin().await?;
     let (user, purpose) = take_link(app, &mut tx, link).await?;
-    // Only an account that nobody has is claimed.
+    // Only an account without an owner can be claimed.
     let has_owner = users::find(&mut tx, user).await?.is_none_or(|row| row.password_hash.is_some());
     if purpose == LinkPurpose::Reset || has_owner {
         return Err(used_up());
@@ -264,8 +264,8 @@ fn used_up() -> AppError {
     AppError::Missing(Missing::Link)
 }
 
-/// Sends somebody a link that sets a new password. Whoever asks learns nothing about whether there is such an account:
-/// the answer is the same, and the mail is sent after it.
+/// Sends a link for setting a new password. Whoever asks does not learn whether the account exists: the response is
+/// always the same, and the mail is sent after it.
 pub async fn request_reset(app: &Arc<App>, email: &str, origin: &Origin) -> Result<()> {
     let email = user::normal_email(email);
     limit_address(app, origin)?;
@@ -273,14 +273,14 @@ pub async fn request_reset(app: &Arc<App>, email: &str, origin: &Origin) -> Resu
     let (app, origin) = (app.clone(), origin.clone());
     tokio::spawn(async move {
         if let Err(error) = send_reset(&app, &email, &origin).await {
-            tracing::warn!(?error, "a link for a new password was not sent");
+            tracing::warn!(?error, "failed to send a link for a new password");
         }
     });
     Ok(())
 }
 
 async fn send_reset(app: &App, email: &str, origin: &Origin) -> Result<()> {
-    // Without mail nothing can come of it, and a link that an administrator made must live.
+    // Without mail the link could not be sent, and it would void one that an administrator created.
     if !app.can_mail() {
         return Ok(());
     }
@@ -299,7 +299,7 @@ async fn send_reset(app: &App, email: &str, origin: &Origin) -> Result<()> {
     app.ports.mailer.send(mail).await.map_err(AppError::Unavailable)
 }
 
-/// Makes a one-time link; the user's earlier ones are void.
+/// Creates a one-time link; the user's earlier ones become invalid.
 pub(crate) async fn make_link(
     app: &App,
     user: UserId,
@@ -326,8 +326,8 @@ pub(crate) async fn write_link(app: &App, tx: &mut Tx, user: UserId, purpose: Li
     Ok(secret)
 }
 
-/// Sets a new password through a link, and ends every session and what is not kept. Two-factor stays on, so nobody is
-/// signed in by this.
+/// Sets a new password through a link, ends every session and revokes what is not kept. Two-factor authentication stays
+/// on, so this does not sign the user in.
 pub async fn reset_by_link(app: &App, link: &str, password: &Secret, keep: Keep, origin: &Origin) -> Result<()> {
     user::check_password(password).map_err(AppError::Invalid)?;
     let hash = app.hasher.hash(password).await?;
@@ -343,13 +343,13 @@ pub async fn reset_by_link(app: &App, link: &str, password: &Secret, keep: Keep,
     Ok(())
 }
 
-/// Whether people may make accounts for themselves; an administrator decides.
+/// Whether people may register; an administrator decides.
 pub async fn is_registration_open(app: &App) -> Result<bool> {
     let value = settings::find(&mut app.store.read().await?, REGISTRATION).await?;
     Ok(value.as_deref() == Some(OPEN))
 }
 
-/// Makes an account for whoever asks, when that is allowed, and starts a session.
+/// Registers a new user, if that is allowed, and starts a session.
 pub async fn register(
     app: &App,
     draft: &UserDraft,
@@ -370,7 +370,7 @@ pub async fn register(
     Ok(secret)
 }
 
-/// Asks somebody who is signed in for their password again, before something that cannot be undone.
+/// Checks the password of a signed-in user again, before a sensitive action.
 pub async fn confirm_password(app: &App, caller: &Caller, password: &str, field: &str) -> Result<UserRow> {
     let user = users::find(&mut app.store.read().await?, caller.user).await?.ok_or(AppError::Unauthenticated)?;
     limit_address(app, &caller.origin)?;
@@ -381,7 +381,7 @@ pub async fn confirm_password(app: &App, caller: &Caller, password: &str, field:
     Err(AppError::Invalid(Errors::one(field, Rule::Password)))
 }
 
-/// Changes the caller's own password. The session that asks stays, every other one ends, and so does what is not kept.
+/// Changes the caller's own password. The current session stays, every other one ends, and what is not kept is revoked.
 pub async fn change_password(
     app: &App,
     caller: &Caller,
@@ -401,7 +401,8 @@ pub async fn change_password(
     Ok(())
 }
 
-/// Who somebody is. Another address needs their password: whoever has the address can ask for a new password.
+/// Updates the caller's profile. A new email address requires the password: whoever has the address can ask for a new
+/// password.
 pub async fn update_profile(
     app: &App,
     caller: &Caller,
@@ -426,7 +427,7 @@ pub async fn update_profile(
     Ok(())
 }
 
-/// Deletes the caller's account with everything in it. What is stored at destinations stays there.
+/// Deletes the caller's account with everything in it. Stored backups stay at their destinations.
 pub async fn delete_own(app: &App, caller: &Caller, email: &str, password: &str) -> Result<()> {
     let user = confirm_password(app, caller, password, "password").await?;
     if user::normal_email(email) != user.email {
@@ -437,7 +438,7 @@ pub async fn delete_own(app: &App, caller: &Caller, email: &str, password: &str)
 
 pub(crate) async fn delete(app: &App, caller: &Caller, user: &UserRow) -> Result<()> {
     check_deletable(app, user).await?;
-    // So many at a time that nobody else has to wait for it.
+    // Few enough at a time that nobody else has to wait.
     const RUNS_AT_ONCE: i64 = 500;
     loop {
         let mut tx = app.store.begin().await?;
@@ -462,7 +463,7 @@ async fn check_deletable(app: &App, user: &UserRow) -> Result<()> {
     refuse_deletion(&mut app.store.read().await?, user).await
 }
 
-/// Why an account must stay.
+/// Refuses to delete the only administrator, or an account with live runs.
 async fn refuse_deletion(tx: &mut Tx, user: &UserRow) -> Result<()> {
     if user.is_admin && user.password_hash.is_some() && users::count_admins(tx).await? <= 1 {
         return Err(AppError::Conflict(Conflict::OnlyAdministrator));
@@ -480,8 +481,8 @@ pub(crate) async fn check_free(tx: &mut Tx, email: &str, except: Option<UserId>)
     }
 }
 
-/// Checks e-mail, password and one-time code. Every refusal of a pair of e-mail and password looks and takes the
-/// same. On success the transaction that used up the code is handed on, so that a failure after it gives it back.
+/// Checks email, password and one-time code. Every wrong pair of email and password gets the same response in the
+/// same time. On success the transaction that used up the code is returned, so that a later failure rolls that back.
 async fn check_credentials(
     app: &App,
     credentials: &Credentials,
@@ -529,20 +530,20 @@ fn required(errors: &mut Errors, field: &str, input: &Field<String>) -> Option<S
     None
 }
 
-/// Counts a try of whoever is at this address.
+/// Counts an attempt from this client address.
 pub(crate) fn limit_address(app: &App, origin: &Origin) -> Result<()> {
     take_sign_in(app, &format!("\n{}", client_of(origin)), wide(app))
 }
 
-/// Counts a try of one kind for an account: few from one address, a few more from all of them together. Every kind
-/// counts apart, so that whoever tries passwords does not keep the owner from asking for a new one.
+/// Counts an attempt of one kind for an account: few from one client address, a few more from all of them together.
+/// Each kind is counted separately, so that guessing passwords does not keep the owner from asking for a new one.
 fn limit_account(app: &App, kind: &str, email: &str, origin: &Origin) -> Result<()> {
     take_sign_in(app, &format!("{kind}\n{email}\n{}", client_of(origin)), app.limits.sign_ins)?;
     take_sign_in(app, &format!("{kind}\n{email}\n"), wide(app))
 }
 
-/// Counts a try to sign in. The tries of strangers lock nobody out: where the user has signed in before, only the tries
-/// from there count.
+/// Counts a sign-in attempt. Attempts by strangers lock nobody out: from an address where the user has signed in
+/// before, only the attempts from there count.
 async fn limit_sign_in(app: &App, email: &str, user: Option<&UserRow>, origin: &Origin) -> Result<()> {
     let client = client_of(origin);
     take_sign_in(app, &format!("sign-in\n{email}\n{client}"), app.limits.sign_ins)?;
@@ -569,7 +570,7 @@ fn take_sign_in(app: &App, key: &str, quota: Quota) -> Result<()> {
     Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs: decision.retry_after_secs })
 }
 
-/// Whom tries from an address count for; one for all whose address is not known.
+/// The client that attempts from an address count for; all unknown addresses share one.
 fn client_of(origin: &Origin) -> String {
     client_key(origin.address.as_deref().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! What every use case works with: the store, the clock, the limits, and what is remembered between requests.
+//! What every use case works with: the store, the clock, the limits, and state that is kept between requests.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::passwords::Hasher;
 use crate::token_cache::TokenCache;
 use crate::{AppError, Archives, Mailer, Origin, Result};
 
-/// How often things may happen; each can be set by the operator.
+/// Rate limits; each can be set by the operator.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub requests: Quota,
-    /// Runs and checks start work elsewhere, so they are rarer.
+    /// Runs and checks start work elsewhere, so their limit is lower.
     pub runs: Quota,
     pub sign_ins: Quota,
 }
@@ -33,7 +33,7 @@ impl Default for Limits {
     }
 }
 
-/// What use cases reach the world through.
+/// The ports through which use cases reach external systems.
 #[derive(Clone)]
 pub struct Ports {
     pub archives: Arc<dyn Archives>,
@@ -80,15 +80,15 @@ impl App {
         self.clock.now()
     }
 
-    /// Queues a run that somebody asked for. Workers of other processes hear of it when this is committed, those of
-    /// this one from `wake_worker`.
+    /// Queues a run that a user requested. Workers of other processes are notified on commit, those of this process by
+    /// `wake_worker`.
     pub(crate) async fn queue_run(&self, tx: &mut Tx, new: &NewRun) -> Result<Option<RunId>> {
         let queued = runs::insert(tx, new, self.now()).await?;
         runs::announce(tx).await?;
         Ok(queued)
     }
 
-    /// Whether people can be sent mail.
+    /// Whether mail can be sent.
     pub fn can_mail(&self) -> bool {
         self.ports.mailer.is_set_up()
     }
@@ -98,22 +98,22 @@ impl App {
         self.run_queued.notify_one();
     }
 
-    /// Resolves when a run was queued in this process.
+    /// Notified when a run was queued in this process.
     pub fn run_queued(&self) -> Arc<Notify> {
         self.run_queued.clone()
     }
 
-    /// Wakes whoever delivers notices in this process.
+    /// Wakes the dispatcher of notices in this process.
     pub fn wake_dispatcher(&self) {
         self.notice_written.notify_one();
     }
 
-    /// Resolves when notices may have been written in this process.
+    /// Notified when notices may have been written in this process.
     pub fn notice_written(&self) -> Arc<Notify> {
         self.notice_written.clone()
     }
 
-    /// Notes who did what, in the transaction that does it.
+    /// Records who did what, in the transaction that does it.
     pub(crate) async fn audit(&self, tx: &mut Tx, caller: &Caller, action: &str, detail: &str) -> Result<()> {
         self.audit_as(tx, Some(caller.user), &caller.origin, action, detail).await
     }
@@ -130,7 +130,7 @@ impl App {
         Ok(())
     }
 
-    /// Counts one of the things that start work elsewhere.
+    /// Counts an action that starts work elsewhere.
     pub(crate) fn limit_action(&self, key: LimitKey) -> Result<()> {
         let decision = self.actions.take(key, self.limits.runs, self.now());
         if decision.allowed {

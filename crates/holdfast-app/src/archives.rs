@@ -1,5 +1,5 @@
-//! What use cases need of stored backups' contents. The engine is behind this: reading a backup for whoever asked for
-//! it is the one thing that a request does at a destination itself; everything else there is a run.
+//! The port through which use cases read the contents of stored backups, implemented by the engine. Reading a backup
+//! for a user is the only thing that a request itself does at a destination; everything else there is a run.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::Result;
 
-/// One thing in a backup of files.
+/// An entry in a backup of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryItem {
     /// The last part of the path.
@@ -22,16 +22,16 @@ pub struct EntryItem {
     pub modified_at: Timestamp,
 }
 
-/// Bytes on their way to a client; an error ends them.
+/// A stream of bytes for a client; an error ends it.
 pub struct Download {
     pub file_name: String,
-    /// Unknown for what is put together on the way.
+    /// Unknown for content that is assembled while it is sent.
     pub size: Option<u64>,
     pub pieces: mpsc::Receiver<std::io::Result<Bytes>>,
 }
 
 impl Download {
-    /// What a browser is told before the bytes come.
+    /// The headers of the response.
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let kind = ("content-type", "application/octet-stream".to_owned());
         let length = self.size.map(|size| ("content-length", size.to_string()));
@@ -39,8 +39,8 @@ impl Download {
         [kind, name].into_iter().chain(length).collect()
     }
 
-    /// The bytes. Where their number is not known before, an empty piece is their end: whatever stops without one is
-    /// broken off, and must not look like a whole.
+    /// The bytes. If their number is not known in advance, an empty piece marks their end: a stream that stops without
+    /// it was cut off and must not look complete.
     pub fn into_stream(self) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
         let needs_end = self.size.is_none();
         stream::unfold(Some(self.pieces), move |pieces| async move {
@@ -49,19 +49,19 @@ impl Download {
                 Some(Ok(piece)) if piece.is_empty() && needs_end => return None,
                 Some(Ok(piece)) => return Some((Ok(piece), Some(pieces))),
                 Some(Err(error)) => Err(error),
-                None if needs_end => Err(std::io::Error::other("it stopped before its end")),
+                None if needs_end => Err(std::io::Error::other("the stream ended early")),
                 None => return None,
             };
             if let Err(error) = &piece {
-                // The status is long sent; the connection breaks off, and the client sees that.
-                tracing::warn!(%error, "a download broke off");
+                // The status was sent long ago; the connection is cut off, which the client notices.
+                tracing::warn!(%error, "a download was cut off");
             }
             Some((piece, None))
         })
     }
 }
 
-/// How a download's name is written into its headers: a plain one for old clients, and the real one as RFC 6266 has it.
+/// The `Content-Disposition` of a download: a plain name for old clients, and the real one as in RFC 6266.
 fn disposition(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._- ".contains(c);
     let plain: String = name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
@@ -75,12 +75,12 @@ fn disposition(name: &str) -> String {
 
 #[async_trait]
 pub trait Archives: Send + Sync {
-    /// What is in a folder of the backup, by name, after the first `skip`, and how many there are in all; the empty path is
-    /// the backup's root.
+    /// The entries of a folder in the backup, sorted by name, after the first `skip`, and how many there are in all;
+    /// the empty path is the backup's root.
     async fn entries(&self, backup: &BackupRow, path: &str, skip: usize, count: usize)
     -> Result<(Vec<EntryItem>, u64)>;
 
-    /// What has the text in its name, anywhere in the backup. Sorted by path, at most `limit`.
+    /// Entries anywhere in the backup whose name contains the text, sorted by path, at most `limit`.
     async fn search(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>>;
 
     /// The object as it is stored, or the content of one file in it.

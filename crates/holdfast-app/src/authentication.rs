@@ -1,4 +1,4 @@
-//! From a bearer token to its caller, and whether that caller may do what was asked.
+//! Authentication of bearer tokens, and the check of their scopes.
 
 use holdfast_core::random;
 use holdfast_core::rate::{Decision, Quota};
@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::caller::{Caller, LimitKey, Origin};
 use crate::error::AppError;
 
-/// Turns a bearer token into its user, and counts the request against the token's rate.
+/// Turns a bearer token into its caller, and counts the request against the token's rate limit.
 pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Caller, Decision)> {
     let known = app.tokens.look_up(&app.store, random::digest(token)).await?;
     let now = app.now();
@@ -32,12 +32,12 @@ pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Cal
     Ok((caller, decision))
 }
 
-/// Refuses a caller whose token was not made for this, and notes that it tried.
+/// Refuses a caller whose token lacks the scope, and records the attempt.
 pub async fn require_scope(app: &App, caller: &Caller, scope: Scope) -> Result<()> {
     if caller.scopes.contains(scope) {
         return Ok(());
     }
-    // Once a minute is enough to be seen, and too little to fill a disk.
+    // Once a minute is often enough to be noticed, and too rare to fill a disk.
     if app.denials.take((caller.limit_key, scope), Quota::per_minute(1), app.now()).allowed {
         let mut tx = app.store.begin().await?;
         app.audit(&mut tx, caller, "scope.denied", scope.as_str()).await?;
@@ -47,7 +47,7 @@ pub async fn require_scope(app: &App, caller: &Caller, scope: Scope) -> Result<(
 }
 
 impl App {
-    /// Writes down when tokens were last used. Called every few seconds and before the end.
+    /// Stores when tokens were last used. Called every few seconds and before shutdown.
     pub async fn flush_token_use(&self) -> Result<()> {
         let unwritten = self.tokens.take_unwritten(self.now());
         if unwritten.is_empty() {

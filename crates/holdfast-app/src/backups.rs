@@ -1,4 +1,4 @@
-//! Stored backups: looked at, read back, verified, restored, deleted.
+//! Stored backups: list, browse, download, verify, restore and delete them.
 
 use holdfast_core::backup::{DeletedReason, RestoreDraft, RestoreInput};
 use holdfast_core::ids::{BackupId, RunId};
@@ -17,7 +17,7 @@ use crate::logs::with_output;
 use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Result};
 
-/// Finds of a search that are shown; whoever needs more looks for something more precise.
+/// The most results of a search that are shown; beyond that, people search for something more precise.
 const SEARCH_ENTRIES: usize = 500;
 
 pub async fn list(app: &App, listing: &Listing, filter: &BackupFilter) -> Result<Page<BackupRow>> {
@@ -28,7 +28,7 @@ pub async fn show(app: &App, caller: &Caller, id: BackupId) -> Result<BackupRow>
     owned(caller, backups::find(&mut app.store.read().await?, id).await?)
 }
 
-/// One page of what is in a folder of the backup.
+/// One page of the entries of a folder in the backup.
 pub async fn entries(
     app: &App,
     caller: &Caller,
@@ -44,7 +44,7 @@ pub async fn entries(
     Ok(Page { items, total: i64::try_from(total).unwrap_or(i64::MAX), request })
 }
 
-/// What has the text in its name, wherever it is in the backup; and whether there is more.
+/// Entries anywhere in the backup whose name contains the text, and whether there are more.
 pub async fn search(app: &App, caller: &Caller, id: BackupId, text: &str) -> Result<(Vec<EntryItem>, bool)> {
     let backup = present(show(app, caller, id).await?)?;
     let reading = app.ports.archives.search(&backup, text, SEARCH_ENTRIES + 1);
@@ -62,11 +62,11 @@ pub async fn download_folder(app: &App, caller: &Caller, id: BackupId, path: &st
     Ok(download)
 }
 
-/// Reading a backup can take a while, and is for nothing once whoever asked has hung up.
+/// Stops reading when the client disconnects: reading a backup can take a while.
 async fn while_waited_for<T>(caller: &Caller, reading: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         read = reading => read,
-        () = caller.gone.cancelled() => Err(AppError::Unavailable("the client has hung up".to_owned())),
+        () = caller.gone.cancelled() => Err(AppError::Unavailable("the client disconnected".to_owned())),
     }
 }
 
@@ -83,7 +83,7 @@ pub async fn download(app: &App, caller: &Caller, id: BackupId, entry: Option<&s
     Ok(download)
 }
 
-/// Queues a full read of the backup; what it finds is noted on it.
+/// Queues a full read of the backup; the result is recorded on it.
 pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> Result<(RunRow, String)> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
@@ -92,7 +92,7 @@ pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> R
     queue(app, tx, &new, None).await
 }
 
-/// Whether a restore could be asked for like this. Nothing begins.
+/// Checks a restore request without starting the restore.
 pub async fn check_restore(app: &App, caller: &Caller, id: BackupId, input: &RestoreInput) -> Result<()> {
     let mut tx = app.store.read().await?;
     let backup = owned(caller, backups::find(&mut tx, id).await?)?;
@@ -131,7 +131,7 @@ pub async fn request_restore(
     queue(app, tx, &new, Some(&draft)).await
 }
 
-/// Deletes a backup; its object goes as soon as a worker gets to it.
+/// Deletes a backup; a worker removes its object as soon as it can.
 pub async fn delete(app: &App, caller: &Caller, id: BackupId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let backup = owned(caller, backups::find_locked(&mut tx, id).await?)?;
@@ -153,7 +153,7 @@ pub async fn list_runs(app: &App, listing: &Listing, filter: &RunFilter) -> Resu
     crate::logs::with_outputs(&mut tx, page).await
 }
 
-/// Restores and verifications without what they wrote.
+/// Restores and verifications without their output.
 pub async fn list_run_rows(app: &App, listing: &Listing) -> Result<Page<RunRow>> {
     let filter = RunFilter::default();
     Ok(runs::list_of_backups(&mut app.store.read().await?, listing, &filter).await?)
@@ -161,14 +161,14 @@ pub async fn list_run_rows(app: &App, listing: &Listing) -> Result<Page<RunRow>>
 
 pub async fn show_run(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
     let mut tx = app.store.read().await?;
-    let run = owned_run(caller, runs::find_of_backup(&mut tx, id).await?)?;
+    let run = owned_run(caller, runs::find_long(&mut tx, id).await?)?;
     with_output(&mut tx, run).await
 }
 
-/// Ends a restore or verification: at once while it is queued, through its worker once it runs.
+/// Cancels a restore or verification: at once while it is queued, through its worker once it runs.
 pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     let mut tx = app.store.begin().await?;
-    let run = owned_run(caller, runs::find_of_backup(&mut tx, id).await?)?;
+    let run = owned_run(caller, runs::find_long(&mut tx, id).await?)?;
     if !run.is_live() {
         return Err(AppError::Conflict(Conflict::RunEnded));
     }

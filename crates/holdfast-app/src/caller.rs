@@ -1,4 +1,4 @@
-//! Who calls: from a token to the user and what they may do.
+//! The caller of a use case: the user and what they may do.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use holdfast_core::scope::ScopeSet;
 pub use holdfast_store::audit::Origin;
 use tokio_util::sync::CancellationToken;
 
-/// Whoever acts, as every use case wants to know them.
+/// The user on whose behalf a use case runs, and how they came in.
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub user: UserId,
@@ -16,13 +16,13 @@ pub struct Caller {
     pub scopes: ScopeSet,
     pub zone: clock::Zone,
     pub origin: Origin,
-    /// Cancelled when nobody waits for the answer any more.
+    /// Cancelled when nobody waits for the response any more.
     pub gone: CancellationToken,
-    /// Whose runs and checks are counted together.
+    /// The key under which this caller's runs and checks are counted.
     pub(crate) limit_key: LimitKey,
 }
 
-/// Who a limit on runs and checks is counted for.
+/// What a limit on runs and checks is counted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum LimitKey {
     Token(i64),
@@ -31,7 +31,7 @@ pub(crate) enum LimitKey {
 }
 
 impl Caller {
-    /// Whoever has the machine, in the name of a user: nothing is closed to them.
+    /// The operator of the machine, acting for a user with every scope.
     pub fn operator(user: &holdfast_store::users::UserRow, origin: Origin) -> Self {
         Self {
             user: user.id,
@@ -45,14 +45,14 @@ impl Caller {
     }
 }
 
-/// What every request carries, whichever front end it came to.
+/// What every request carries, whichever front end receives it.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub request_id: String,
     pub address: Option<IpAddr>,
-    /// Scheme and host, without a slash at the end.
+    /// Scheme and host, without a trailing slash.
     pub base_url: String,
-    /// Cancelled when the client has hung up.
+    /// Cancelled when the client disconnects.
     pub gone: CancellationToken,
 }
 

@@ -21,7 +21,7 @@ pub async fn show(app: &App, caller: &Caller, id: DestinationId) -> Result<Desti
     owned(caller, destinations::find(&mut app.store.read().await?, id).await?)
 }
 
-/// When its sealed list of everything was last written there, and why it could not be since.
+/// When its sealed catalogue was last written, and why it could not be written since.
 pub async fn catalogue(app: &App, caller: &Caller, id: DestinationId) -> Result<(Option<DbTime>, Option<String>)> {
     show(app, caller, id).await?;
     Ok(catalogue::find(&mut app.store.read().await?, id.0).await?.unwrap_or_default())
@@ -50,7 +50,7 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input
     finish(app, caller, tx, id, &draft).await
 }
 
-/// Refused while tasks store there: their next run would have nowhere to go.
+/// Refused while tasks use the destination or it holds backups.
 pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
@@ -67,7 +67,7 @@ pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()>
     Ok(tx.commit().await?)
 }
 
-/// Queues a check; what it finds is noted on the destination.
+/// Queues a check; the result is recorded on the destination.
 pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
@@ -78,7 +78,7 @@ pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Res
     Ok(())
 }
 
-/// Queues a look at whether everything on record is there; what it finds is noted on the backups.
+/// Queues a check that everything on record is there; the result is recorded on the backups.
 pub async fn request_inventory(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;

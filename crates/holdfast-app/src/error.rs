@@ -1,4 +1,4 @@
-//! Why a use case says no. The list is closed: each front end turns every one of these into an answer of its own.
+//! Why a use case failed. The list is closed: each front end turns every variant into its own response.
 
 use holdfast_core::input::Errors;
 use holdfast_core::refusal::Rule;
@@ -9,7 +9,7 @@ use crate::refusal::{Conflict, Missing};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// No token, a wrong one, an expired one.
+    /// No token, an invalid one or an expired one.
     #[error("The requested operation requires a valid authentication token.")]
     Unauthenticated,
     #[error("Too many requests. Try again in {retry_after_secs} seconds.")]
@@ -18,7 +18,7 @@ pub enum AppError {
     MissingScope(Scope),
     #[error("{} not found", .0.name())]
     NotFound(Resource),
-    /// Something that belongs to a resource is not there.
+    /// Something that belongs to a resource does not exist.
     #[error("{0}")]
     Missing(Missing),
     #[error("You are not authorized to access this {}", .0.name().to_lowercase())]
@@ -28,19 +28,19 @@ pub enum AppError {
     /// The resource is in a state that does not allow this now.
     #[error("{0}")]
     Conflict(Conflict),
-    /// Passes by itself; the text is for the log.
+    /// Temporary; the text is for the log.
     #[error("The service is busy or its database is away. Try again in a moment.")]
     Unavailable(String),
-    /// A destination, not the service; the text is for the log.
+    /// A destination failed, not the service; the text is for the log.
     #[error("The destination does not answer, or not as it should. Check it, and try again later.")]
     DestinationAway(String),
-    /// Our own mistake; the text is for the log.
+    /// A fault of Holdfast; the text is for the log.
     #[error("Something went wrong on our side. It has been logged.")]
     Internal(String),
 }
 
 impl AppError {
-    /// What happened, for logs and for whoever runs the service: also what users are not told.
+    /// What happened, for logs and operators, including details that are not shown to users.
     pub fn reason(&self) -> String {
         match self {
             Self::Unavailable(reason) | Self::DestinationAway(reason) | Self::Internal(reason) => reason.clone(),
@@ -63,7 +63,7 @@ impl From<StoreError> for AppError {
     }
 }
 
-/// What can be asked for by id, with the name that messages use.
+/// What can be requested by id, with the name that messages use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     NotificationStream,

@@ -1,5 +1,5 @@
-//! Accounts elsewhere that people sign in with. They belong to an account here only after its owner, signed in, linked
-//! them.
+//! External accounts that users sign in with. Such an account belongs to an account here only after the owner, while
+//! signed in, has linked it.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -7,7 +7,9 @@ use holdfast_core::{Secret, limits, random, run};
 use holdfast_store::identities::{self, IdentityRow};
 use sha2::{Digest as _, Sha256};
 
-pub use crate::identity_providers::{Identity, IdentityProviders, Leave, Provider, Return};
+pub use crate::identity_providers::{
+    AuthorizationRequest, AuthorizationResponse, Identity, IdentityProviders, Provider,
+};
 use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Result, accounts, sessions};
 
@@ -15,15 +17,16 @@ pub fn list_providers(app: &App) -> Vec<Provider> {
     app.ports.providers.list()
 }
 
-/// One way to a provider and back, bound to the browser by a secret that only it has. Everything else follows from it.
-pub struct Trip<'a> {
+/// A round trip to a provider, bound to the browser by a secret that only the browser has. All other values are derived
+/// from that secret.
+pub struct SignInAttempt<'a> {
     pub provider: &'a str,
     pub secret: &'a str,
-    /// Where people reach the service.
+    /// The URL at which users reach the service.
     pub base_url: &'a str,
 }
 
-impl Trip<'_> {
+impl SignInAttempt<'_> {
     fn part(&self, what: &str) -> String {
         random::hex(&random::digest(&format!("{what} {} {}", self.provider, self.secret)))
     }
@@ -37,17 +40,17 @@ impl Trip<'_> {
         format!("{}/sign-in/{}/back", self.base_url, self.provider)
     }
 
-    /// The address that somebody is sent to.
-    pub async fn leave(&self, app: &App, origin: &Origin) -> Result<String> {
+    /// The URL that the user is sent to.
+    pub async fn authorization_url(&self, app: &App, origin: &Origin) -> Result<String> {
         accounts::limit_address(app, origin)?;
         let verifier = self.part("verifier");
-        let leave = Leave {
+        let request = AuthorizationRequest {
             redirect_uri: self.redirect_uri(),
             state: self.part("state"),
             nonce: self.part("nonce"),
             challenge: BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(verifier)),
         };
-        app.ports.providers.leave(self.provider, &leave).await
+        app.ports.providers.authorization_url(self.provider, &request).await
     }
 
     async fn identify(&self, app: &App, state: &str, code: &str, origin: &Origin) -> Result<Identity> {
@@ -55,17 +58,17 @@ impl Trip<'_> {
         if !random::equal(state.as_bytes(), self.part("state").as_bytes()) || code.is_empty() {
             return Err(AppError::Conflict(Conflict::SignInNotBegun));
         }
-        let back = Return {
+        let back = AuthorizationResponse {
             redirect_uri: self.redirect_uri(),
             code: code.to_owned(),
             nonce: self.part("nonce"),
             verifier: Secret::new(self.part("verifier")),
             now: app.now(),
         };
-        app.ports.providers.return_(self.provider, &back).await
+        app.ports.providers.identify(self.provider, &back).await
     }
 
-    /// Signs in whoever linked this account before.
+    /// Signs in the user who linked this external account.
     pub async fn sign_in(&self, app: &App, state: &str, code: &str, device: &str, origin: &Origin) -> Result<Secret> {
         let (key, identity) = (self.key(app)?, self.identify(app, state, code, origin).await?);
         let mut tx = app.store.begin().await?;
@@ -79,7 +82,7 @@ impl Trip<'_> {
         Ok(secret)
     }
 
-    /// Links the account to the caller's own.
+    /// Links the external account to the caller's account.
     pub async fn link(&self, app: &App, caller: &Caller, state: &str, code: &str) -> Result<()> {
         let (key, identity) = (self.key(app)?, self.identify(app, state, code, &caller.origin).await?);
         let mut tx = app.store.begin().await?;
@@ -108,7 +111,7 @@ pub async fn list(app: &App, caller: &Caller) -> Result<Vec<IdentityRow>> {
 }
 
 pub async fn unlink(app: &App, caller: &Caller, provider: &str) -> Result<()> {
-    let key = Trip { provider, secret: "", base_url: "" }.key(app)?;
+    let key = SignInAttempt { provider, secret: "", base_url: "" }.key(app)?;
     let mut tx = app.store.begin().await?;
     if !identities::delete(&mut tx, caller.user, &key).await? {
         return Err(AppError::Missing(Missing::Account));
@@ -117,7 +120,7 @@ pub async fn unlink(app: &App, caller: &Caller, provider: &str) -> Result<()> {
     Ok(tx.commit().await?)
 }
 
-/// Whether somebody can sign in with this provider: it is set up, and they linked it.
+/// Whether the caller can sign in with this provider: it is configured, and they have linked it.
 pub async fn is_linked(app: &App, caller: &Caller, provider: &str) -> Result<bool> {
     let known = app.ports.providers.list().into_iter().find(|known| known.id == provider);
     let Some(known) = known else { return Ok(false) };

@@ -1,31 +1,32 @@
-//! Who says who somebody is: the port behind which GitHub and OpenID Connect issuers stand.
+//! The port to identity providers: GitHub and OpenID Connect issuers.
 
 use async_trait::async_trait;
 use holdfast_core::{Secret, Timestamp};
 
 use crate::Result;
 
-/// Somebody who may say who somebody is.
+/// An identity provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provider {
-    /// In addresses of ours.
+    /// Its name in our URLs.
     pub id: String,
     pub name: String,
-    /// What accounts are kept under. It names the place too: subjects are unique only there.
+    /// The key under which its accounts are stored. It includes the provider's URL, because subjects are unique only
+    /// there.
     pub key: String,
 }
 
-/// What goes along when somebody leaves for a provider.
+/// The parameters with which a user is sent to a provider.
 #[derive(Debug)]
-pub struct Leave {
+pub struct AuthorizationRequest {
     pub redirect_uri: String,
     pub state: String,
     pub nonce: String,
     pub challenge: String,
 }
 
-/// What is there when they come back.
-pub struct Return {
+/// What is needed to identify a user who comes back from a provider.
+pub struct AuthorizationResponse {
     pub redirect_uri: String,
     pub code: String,
     pub nonce: String,
@@ -33,12 +34,12 @@ pub struct Return {
     pub now: Timestamp,
 }
 
-/// Who a provider says somebody is.
+/// The identity of a user according to a provider.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Never changes, and never belongs to somebody else.
+    /// Identifies the account: it never changes and is never reassigned.
     pub subject: String,
-    /// For people.
+    /// For display.
     pub name: String,
 }
 
@@ -46,9 +47,9 @@ pub struct Identity {
 pub trait IdentityProviders: Send + Sync {
     fn list(&self) -> Vec<Provider>;
 
-    /// Where to send somebody.
-    async fn leave(&self, provider: &str, leave: &Leave) -> Result<String>;
+    /// The URL to send the user to.
+    async fn authorization_url(&self, provider: &str, request: &AuthorizationRequest) -> Result<String>;
 
-    /// Who came back.
-    async fn return_(&self, provider: &str, back: &Return) -> Result<Identity>;
+    /// Identifies the user who came back.
+    async fn identify(&self, provider: &str, back: &AuthorizationResponse) -> Result<Identity>;
 }

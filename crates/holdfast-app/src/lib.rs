@@ -41,5 +41,5 @@ pub use caller::{Caller, Context, Origin};
 pub use error::{AppError, Resource};
 pub use mailer::{Mail, Mailer};
 
-/// What every use case gives back.
+/// The result of every use case.
 pub type Result<T, E = AppError> = std::result::Result<T, E>;

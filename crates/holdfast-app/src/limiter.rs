@@ -1,4 +1,4 @@
-//! Buckets by key, for this process. Idle ones are forgotten when there are many, so memory stays bounded.
+//! Rate limits by key, within this process. Idle buckets are dropped when there are many, so memory stays bounded.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use holdfast_core::Timestamp;
 use holdfast_core::rate::{Bucket, Decision, Quota};
 
-/// Locks are held for nanoseconds; a few shards are enough to keep cores apart.
+/// Locks are held for nanoseconds; a few shards are enough to avoid contention.
 const SHARDS: usize = 16;
 /// Keys per shard before idle ones are swept: 16 × 4,096 buckets are about 2 MiB.
 const SWEEP_AT: usize = 4096;

@@ -17,12 +17,12 @@ pub async fn list(app: &App, listing: &Listing, filter: &LogFilter) -> Result<Pa
     with_outputs(&mut tx, page).await
 }
 
-/// Logs without what they wrote.
+/// Logs without their output.
 pub async fn list_rows(app: &App, listing: &Listing, filter: &LogFilter) -> Result<Page<RunRow>> {
     Ok(runs::list_logs(&mut app.store.read().await?, listing, filter).await?)
 }
 
-/// The last lines of a run.
+/// The last lines of a run's output.
 pub async fn tail(app: &App, caller: &Caller, id: RunId, lines: i64) -> Result<Vec<String>> {
     let mut tx = app.store.read().await?;
     owned(caller, runs::find(&mut tx, id).await?)?;
@@ -72,7 +72,7 @@ pub(crate) async fn with_output(tx: &mut Tx, run: RunRow) -> Result<(RunRow, Str
     Ok((run, output))
 }
 
-/// Whether somebody asked for the end of a run that is still under way.
+/// Whether a run that is still under way is to be cancelled.
 pub async fn is_stopping(app: &App, id: RunId) -> Result<bool> {
     Ok(runs::is_cancel_requested(&mut app.store.read().await?, id).await?)
 }

@@ -1,4 +1,4 @@
-//! Mails that cannot wait in the outbox: they carry a link that opens an account, and nothing that is kept may hold it.
+//! Mails that must not be stored in the outbox: they contain a link that opens an account.
 
 use async_trait::async_trait;
 
@@ -13,12 +13,12 @@ pub struct Mail {
 
 #[async_trait]
 pub trait Mailer: Send + Sync {
-    /// Where people reach the service, as its operator says; what a request claims about it ends up in no mail.
+    /// The URL of the service as configured by the operator. URLs taken from requests never end up in a mail.
     fn base_url(&self) -> String;
 
     /// Whether mail can be sent at all.
     fn is_set_up(&self) -> bool;
 
-    /// Sends once; the error is for the log.
+    /// Sends without retrying; the error is for the log.
     async fn send(&self, mail: Mail) -> Result<(), String>;
 }

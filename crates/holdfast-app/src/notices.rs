@@ -1,4 +1,4 @@
-//! Notices, and how somebody wants to hear.
+//! Notices, and users' notification preferences.
 
 use holdfast_core::clock;
 use holdfast_core::ids::NoticeId;
@@ -20,7 +20,7 @@ pub async fn list(app: &App, listing: &Listing, filter: &NoticeFilter) -> Result
     Ok(notices::list(&mut app.store.read().await?, listing, filter).await?)
 }
 
-/// Has an undelivered notice tried again, from the beginning.
+/// Queues an undelivered notice for delivery again, starting with the first attempt.
 pub async fn retry(app: &App, caller: &Caller, id: NoticeId) -> Result<()> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
@@ -33,24 +33,24 @@ pub async fn retry(app: &App, caller: &Caller, id: NoticeId) -> Result<()> {
     Ok(())
 }
 
-/// How somebody wants to hear.
+/// A user's notification preferences.
 #[derive(Debug, Clone, Copy)]
-pub struct Hearing {
+pub struct NotificationSettings {
     pub weekly_summary: bool,
     pub quiet_hours: Option<QuietHours>,
 }
 
-impl Hearing {
+impl NotificationSettings {
     fn of(user: &UserRow) -> Self {
         Self { weekly_summary: user.weekly_summary_enabled, quiet_hours: user.quiet_hours() }
     }
 }
 
-/// A change of it; what is absent stays.
+/// A change to the preferences; absent fields are kept.
 #[derive(Debug, Default)]
-pub struct HearingInput {
+pub struct NotificationSettingsInput {
     pub weekly_summary: Field<bool>,
-    /// Null ends them.
+    /// Null turns them off.
     pub quiet_hours: Field<QuietInput>,
 }
 
@@ -60,16 +60,20 @@ pub struct QuietInput {
     pub until: Field<String>,
 }
 
-pub async fn show_hearing(app: &App, caller: &Caller) -> Result<Hearing> {
+pub async fn show_notification_settings(app: &App, caller: &Caller) -> Result<NotificationSettings> {
     let user = users::find(&mut app.store.read().await?, caller.user).await?;
-    user.as_ref().map(Hearing::of).ok_or(AppError::Unauthenticated)
+    user.as_ref().map(NotificationSettings::of).ok_or(AppError::Unauthenticated)
 }
 
-pub async fn update_hearing(app: &App, caller: &Caller, input: &HearingInput) -> Result<Hearing> {
+pub async fn update_notification_settings(
+    app: &App,
+    caller: &Caller,
+    input: &NotificationSettingsInput,
+) -> Result<NotificationSettings> {
     let now = app.now();
     let mut tx = app.store.begin().await?;
     let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
-    let current = Hearing::of(&user);
+    let current = NotificationSettings::of(&user);
     let mut errors = Errors::default();
     let weekly_summary =
         rules::boolean(&mut errors, "weekly_summary_enabled", &input.weekly_summary, current.weekly_summary);
@@ -87,9 +91,9 @@ pub async fn update_hearing(app: &App, caller: &Caller, input: &HearingInput) ->
     }
     let zone = clock::zone_or_utc(&user.timezone);
     let summary_at = if weekly_summary { notice::next_summary(now, &zone) } else { None };
-    users::update_hearing(&mut tx, caller.user, quiet_hours, summary_at, now).await?;
+    users::update_notification_settings(&mut tx, caller.user, quiet_hours, summary_at, now).await?;
     tx.commit().await?;
-    Ok(Hearing { weekly_summary, quiet_hours })
+    Ok(NotificationSettings { weekly_summary, quiet_hours })
 }
 
 fn check_quiet(errors: &mut Errors, quiet: &QuietInput) -> Option<QuietHours> {

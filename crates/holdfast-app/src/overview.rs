@@ -1,4 +1,4 @@
-//! Am I safe? How all of a user's tasks stand, what needs them, and how the last weeks went.
+//! The overview: the health of all of a user's tasks, what needs attention, and how the last weeks went.
 
 use holdfast_core::Timestamp;
 use holdfast_core::clock::{self, Zone};
@@ -12,16 +12,16 @@ use holdfast_store::{Tx, backups, live, settings};
 
 use crate::{App, Caller, Result};
 
-/// The setting that holds until when days were counted, in microseconds.
+/// The setting that holds up to when daily statistics were counted, in microseconds.
 pub const DAILY_STATS_AT: &str = "tallied_at";
-/// Days that the overview looks back.
+/// How many days the overview looks back.
 pub const DAYS: usize = 30;
-/// Tasks that it shows one by one: those that need somebody first, then those that run next.
+/// How many tasks the overview shows one by one: first those that need attention, then those that run next.
 const CARDS: i64 = 12;
-/// Backups whose sizes a card draws.
+/// How many backup sizes a card plots.
 const SIZES: i64 = 30;
 
-/// How a day of a task went.
+/// The result of a task's runs on one day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DayResult {
     #[default]
@@ -35,13 +35,13 @@ pub enum DayResult {
 pub struct Card {
     pub task: TaskRow,
     pub health: TaskHealthRow,
-    /// One for each day, the oldest first.
+    /// One for each day, oldest first.
     pub days: Vec<DayResult>,
-    /// Sizes of its backups, the oldest first.
+    /// Sizes of its backups, oldest first.
     pub sizes: Vec<i64>,
 }
 
-/// So many tasks stand like this.
+/// How many tasks have this health.
 #[derive(Debug, Clone, Copy)]
 pub struct Count {
     pub health: TaskHealth,
@@ -51,7 +51,7 @@ pub struct Count {
 pub struct Overview {
     pub counts: Vec<Count>,
     pub tasks: i64,
-    /// Tasks of which a backup was read back whole.
+    /// Tasks with a backup that was read back completely.
     pub proven_tasks: i64,
     pub proven_at: Option<Timestamp>,
     pub stored_bytes: i64,
@@ -60,7 +60,7 @@ pub struct Overview {
     pub held: Vec<TaskRow>,
     pub cards: Vec<Card>,
     pub upcoming: Vec<UpcomingRow>,
-    /// One for each day up to today, the oldest first.
+    /// One for each day up to today, oldest first.
     pub days: Vec<DayRow>,
     pub live: Vec<holdfast_store::runs::RunRow>,
 }
@@ -115,14 +115,14 @@ async fn load_cards(tx: &mut Tx, ids: &[i64], now: Timestamp, zone: &Zone) -> Re
     Ok(cards)
 }
 
-/// How each of the last days of a task went.
+/// The results of a task on each of the last days.
 pub async fn task_days(app: &App, caller: &Caller, task: i64) -> Result<Vec<DayResult>> {
     let days = Days::of(app.now(), &caller.zone);
     let ends = daily_stats::list_ends(&mut app.store.read().await?, &[task], days.first()).await?;
     Ok(days.results(ends.iter().map(|(_, status, at)| (status.as_str(), at.0))))
 }
 
-/// The first instants of the last days, the oldest first.
+/// The first instants of the last days, oldest first.
 struct Days(Vec<Timestamp>);
 
 impl Days {
@@ -134,7 +134,7 @@ impl Days {
         self.0.first().copied().unwrap_or_default()
     }
 
-    /// How each day went, of the ends of a task's runs.
+    /// The result of each day, from the ends of a task's runs.
     fn results<'a>(&self, ends: impl Iterator<Item = (&'a str, Timestamp)>) -> Vec<DayResult> {
         let mut results = vec![DayResult::Nothing; self.0.len()];
         for (status, at) in ends {
@@ -150,12 +150,12 @@ impl Days {
     }
 }
 
-/// The last days with their first instants, the oldest first.
+/// The last days with their first instants, oldest first.
 fn day_starts(now: Timestamp, zone: &Zone) -> Vec<(String, Timestamp)> {
     clock::days_between(clock::days_before(now, DAYS as i64 - 1, zone), now, zone)
 }
 
-/// Past days as they were written down, and today as it is.
+/// Past days as they were recorded, and today as it is so far.
 async fn load_days(tx: &mut Tx, user: UserId, now: Timestamp, zone: &Zone, stored: i64) -> Result<Vec<DayRow>> {
     let starts = day_starts(now, zone);
     let known = daily_stats::list(tx, user, starts.first().map_or("", |(day, _)| day)).await?;
@@ -169,14 +169,15 @@ async fn load_days(tx: &mut Tx, user: UserId, now: Timestamp, zone: &Zone, store
             Some(row) => row.figures,
             None => daily_stats::Figures::default(),
         };
-        // A day on which nothing happened ended with what the day before had.
+        // A day on which nothing happened ended with as much stored as the day before.
         last_stored = if is_today { Some(stored) } else { row.and_then(|row| row.stored_bytes).or(last_stored) };
         rows.push(DayRow { day: day.clone(), figures, stored_bytes: last_stored });
     }
     Ok(rows)
 }
 
-/// What was written down of today, and what ended since: a busy user's day has tens of thousands of runs.
+/// What was recorded for today, plus what ended since. Counting the whole day would be slow: a busy user has tens of
+/// thousands of runs a day.
 async fn count_today(
     tx: &mut Tx,
     user: UserId,
@@ -190,7 +191,7 @@ async fn count_today(
     }
 }
 
-/// The days from `since` to `now`, counted from the runs themselves. What is stored is known of today alone.
+/// The days from `since` to `now`, counted from the runs themselves. The stored size is known for today only.
 pub async fn count_days(
     tx: &mut Tx,
     user: UserId,
@@ -210,17 +211,17 @@ pub async fn count_days(
     Ok(rows)
 }
 
-/// For the corner of every page.
-pub async fn corner(app: &App, caller: &Caller) -> Result<live::Corner> {
-    Ok(live::corner(&mut app.store.read().await?, caller.user).await?)
+/// The state that is shown in the corner of every page.
+pub async fn live_counts(app: &App, caller: &Caller) -> Result<live::LiveCounts> {
+    Ok(live::count(&mut app.store.read().await?, caller.user).await?)
 }
 
-/// A text that changes whenever something of the caller's moves.
+/// A text that changes whenever there is something new about the caller's runs or notices.
 pub async fn sign(app: &App, caller: &Caller) -> Result<String> {
     Ok(live::sign(&mut app.store.read().await?, caller.user).await?)
 }
 
-/// What waits or is under way.
+/// Runs that are queued or under way.
 pub async fn live_runs(app: &App, caller: &Caller) -> Result<Vec<holdfast_store::runs::RunRow>> {
     Ok(live::list_runs(&mut app.store.read().await?, caller.user).await?)
 }

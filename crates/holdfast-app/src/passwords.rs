@@ -10,10 +10,10 @@ use crate::{AppError, Result};
 
 /// Each hash takes 19 MiB and a core for some 20 ms; two at once leave the rest of the service responsive.
 const AT_ONCE: usize = 2;
-/// More than this many waiting is an attack or a stampede; they are told to come back.
+/// More than this many waiting is an attack or a stampede; further ones are refused.
 const QUEUE: usize = 64;
 
-/// What an unknown account is checked against. The hash of a random text that nobody kept.
+/// The hash that passwords for unknown accounts are checked against: that of a random text that nobody kept.
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$c29tZSByYW5kb20gc2FsdA$/gYqzZJgiqTgyPFSLfyP1Ew+qs4P7YFqzkRJH7/oBmQ";
 
@@ -38,7 +38,7 @@ impl Hasher {
         .await?
     }
 
-    /// True when the password belongs to the hash. Without a hash it takes as long and is false.
+    /// Whether the password matches the hash. Without a hash it takes as long and returns false.
     pub(crate) async fn verify(&self, password: &Secret, hash: Option<String>) -> Result<bool> {
         let password = password.clone();
         self.run(move || {

@@ -1,4 +1,4 @@
-//! What administrators do: accounts, invitations, who may register, and how the installation is.
+//! Administration: accounts, invitations, registration and the state of the installation.
 
 use holdfast_core::Secret;
 use holdfast_core::ids::UserId;
@@ -13,9 +13,9 @@ use crate::mailer::Mail;
 use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Resource, Result};
 
-/// Leases that one page shows.
+/// The most leases that are shown.
 const LEASES: i64 = 100;
-/// Events of one page.
+/// Audit events per page.
 pub const EVENTS: i64 = 50;
 
 fn administrator(caller: &Caller) -> Result<()> {
@@ -76,18 +76,18 @@ pub async fn set_registration(app: &App, caller: &Caller, is_open: bool) -> Resu
 /// A link that claims a new account.
 pub struct Invitation {
     pub link: Secret,
-    /// Whether it went out by mail; why not is in the log.
+    /// Whether it was sent by mail; if that failed, the log says why.
     pub is_sent: bool,
 }
 
-/// Makes an account without a password, and the link that claims it.
+/// Creates an account without a password, and the link that claims it.
 pub async fn invite(app: &App, caller: &Caller, draft: &UserDraft, base_url: &str) -> Result<Invitation> {
     administrator(caller)?;
     let secret = make_invited(app, Some(caller.user), &caller.origin, draft).await?;
     Ok(deliver(app, &draft.email, &secret, base_url).await)
 }
 
-/// The same by whoever has the machine; the link's secret is theirs to pass on.
+/// Like `invite`, for the operator of the machine, who passes on the link.
 pub async fn invite_as(app: &App, origin: &Origin, draft: &UserDraft) -> Result<Secret> {
     make_invited(app, None, origin, draft).await
 }
@@ -102,7 +102,7 @@ async fn make_invited(app: &App, by: Option<UserId>, origin: &Origin, draft: &Us
     Ok(secret)
 }
 
-/// A new link for somebody who has not come yet, or who lost their password.
+/// A new link for a user who has not claimed their account yet, or who lost their password.
 pub async fn renew_link(app: &App, caller: &Caller, id: UserId, base_url: &str) -> Result<Invitation> {
     administrator(caller)?;
     let user = find(app, id).await?;
@@ -127,7 +127,7 @@ async fn deliver(app: &App, to: &str, secret: &Secret, base_url: &str) -> Invita
     };
     let sent = app.ports.mailer.send(mail).await;
     if let Err(reason) = &sent {
-        tracing::warn!(reason, "an invitation was not sent");
+        tracing::warn!(reason, "failed to send an invitation");
     }
     Invitation { link, is_sent: sent.is_ok() }
 }
@@ -148,7 +148,7 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
     Ok(())
 }
 
-/// Deletes somebody's account. What they stored stays at its destinations.
+/// Deletes a user's account. Stored backups stay at their destinations.
 pub async fn delete(app: &App, caller: &Caller, id: UserId) -> Result<()> {
     administrator(caller)?;
     if id == caller.user {
@@ -168,7 +168,7 @@ async fn find(app: &App, id: UserId) -> Result<UserRow> {
     found.ok_or(AppError::Missing(Missing::Account))
 }
 
-/// Who did what: the caller's own events, or everybody's for an administrator who asks.
+/// The audit log: the caller's own events, or everybody's if an administrator asks for them.
 pub async fn list_events(app: &App, caller: &Caller, all: bool, before: Option<i64>) -> Result<Vec<EventRow>> {
     if all {
         administrator(caller)?;

@@ -1,4 +1,4 @@
-//! Looking at a server before a task is made: folders, databases, how much there is. A worker does the looking.
+//! Questions to a server before a task is created: folders, databases and sizes. A worker answers them.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::access::{owned, written};
 use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Resource, Result, logs};
 
-/// Looks of one user at a time: they share their places with everybody's checks.
+/// Concurrent questions of one user: they share their places with everybody's checks.
 const AT_ONCE: i64 = 2;
-/// Between looks for the answer.
+/// How often to check for the answer.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What became of a question.
+/// The outcome of a question.
 pub enum Found {
     Answer(Answer),
-    /// Why not, in a person's words.
+    /// Why there is no answer, as text for people.
     Refusal {
         code: Option<FailureCode>,
         text: String,
     },
-    /// A worker is still at it, or none has come yet.
+    /// A worker is still busy with it, or none has picked it up yet.
     NotYet,
 }
 
-/// Asks what is in a folder of a server.
+/// Asks what a folder on a server contains.
 pub async fn ask_folder(app: &App, caller: &Caller, server: ServerId, path: &str) -> Result<RunId> {
     let mut errors = Errors::default();
     let path = rules::exact_line(&mut errors, "path", path, limits::PATH_CHARS);
@@ -45,7 +45,7 @@ pub async fn ask_databases(app: &App, caller: &Caller, server: ServerId) -> Resu
     ask(app, caller, server, &Question::Databases).await
 }
 
-/// Asks how much a task would copy; of the task only server and source must be there.
+/// Asks how much a task would copy; only its server and source have to be given.
 pub async fn ask_size(app: &App, caller: &Caller, input: &Input) -> Result<RunId> {
     let mut errors = Errors::default();
     let source = SourceSpec::check(&mut errors, input, None);
@@ -73,7 +73,7 @@ async fn ask(app: &App, caller: &Caller, server: ServerId, question: &Question) 
     Ok(run)
 }
 
-/// Waits for the answer, for a while.
+/// Waits for the answer, at most for `patience`.
 pub async fn wait(app: &App, caller: &Caller, run: RunId, patience: Duration) -> Result<Found> {
     let deadline = tokio::time::Instant::now() + patience;
     loop {
@@ -84,7 +84,7 @@ pub async fn wait(app: &App, caller: &Caller, run: RunId, patience: Duration) ->
     }
 }
 
-/// The answer as far as there is one.
+/// The answer, if there is one yet.
 pub async fn look(app: &App, caller: &Caller, run: RunId) -> Result<Found> {
     let mut tx = app.store.read().await?;
     let row = runs::find(&mut tx, run).await?.ok_or(AppError::NotFound(Resource::Run))?;

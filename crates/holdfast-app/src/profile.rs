@@ -1,4 +1,4 @@
-//! The current user and the figures about them.
+//! The current user and their statistics.
 
 use holdfast_core::clock;
 use holdfast_store::users::{self, Statistics, UserRow};

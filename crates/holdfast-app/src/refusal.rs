@@ -1,10 +1,10 @@
-//! Why a use case says no when nothing is wrong with the request itself.
+//! Why a use case is refused although the request itself is valid.
 
 use holdfast_core::refusal::Count;
 use holdfast_core::refusals;
 
 refusals! {
-    /// The state of something does not allow it now.
+    /// The current state of something does not allow it.
     pub enum Conflict {
         TaskRunning = "task-running", "This backup task is already running.";
         TaskBusy = "task-busy", "This backup task is running. Cancel the run or wait for its end first.";
@@ -40,7 +40,7 @@ refusals! {
             folder.";
         ReadingTooLong = "reading-too-long", "Looking through this backup takes too long. Try again later, restore \
             what you need, or download all of it.";
-        /// What the engine says about a stored backup; its code is one of a run's failures.
+        /// What the engine reports about a stored backup; `failure` is one of the failure codes of runs.
         Unreadable { failure: String, message: String } = "unreadable", "{message}";
         RunEnded = "run-ended", "This run has ended; there is nothing to cancel.";
         RunNotEnded = "run-not-ended", "This run has not ended yet. Cancel it or wait for its end first.";
@@ -70,14 +70,14 @@ refusals! {
 }
 
 refusals! {
-    /// Something that has no resource of its own is not there.
+    /// Something that is not a resource of its own does not exist.
     pub enum Missing {
         Page = "page", "There is no such page.";
         Link = "link", "This link has expired or was used before.";
         Registration = "registration",
             "Nobody can register here. Ask whoever runs this service for an invitation.";
         Account = "account", "Account not found";
-        AccountOfEmail = "account-of-email", "No account has this e-mail address.";
+        AccountOfEmail = "account-of-email", "No account has this email address.";
         Session = "session", "Session not found";
         Token = "token", "API token not found";
         Logs = "logs", "No logs found for this backup task.";

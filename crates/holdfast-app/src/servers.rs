@@ -43,8 +43,8 @@ pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &Input) -> 
     finish(app, caller, tx, id, &draft).await
 }
 
-/// A server that moved: whoever reads the audit log sees from where to where, and which secrets went. What lies behind
-/// it is from now on reached through another machine, so passwords for there go too; host keys stay pinned.
+/// Records in the audit log that a server moved: from where to where, and which secrets were removed. Servers behind it
+/// are now reached through another machine, so their passwords are removed too; their host keys stay pinned.
 async fn note_move(app: &App, caller: &Caller, tx: &mut Tx, row: &ServerRow, draft: &ServerDraft) -> Result<()> {
     let mut detail = format!(
         "{} {}@{}:{} to {}@{}:{}",
@@ -72,7 +72,7 @@ async fn note_move(app: &App, caller: &Caller, tx: &mut Tx, row: &ServerRow, dra
     app.audit(tx, caller, "remote_server.moved", &detail).await
 }
 
-/// A jump host is another server of the caller's that is itself reached directly.
+/// A jump host must be another server of the caller's that is itself reached directly.
 async fn check_jump(tx: &mut Tx, caller: &Caller, id: Option<ServerId>, draft: &ServerDraft) -> Result<()> {
     let Some(jump) = draft.jump_server else { return Ok(()) };
     let mut errors = Errors::default();
@@ -88,7 +88,7 @@ async fn check_jump(tx: &mut Tx, caller: &Caller, id: Option<ServerId>, draft: &
     Ok(())
 }
 
-/// Refused while tasks read from there.
+/// Refused while tasks, restores or other servers use it.
 pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
@@ -107,7 +107,7 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
     Ok(tx.commit().await?)
 }
 
-/// Queues a connection check; what it finds is noted on the server.
+/// Queues a connection check; the result is recorded on the server.
 pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
@@ -118,7 +118,7 @@ pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<(
     Ok(())
 }
 
-/// Trusts the key that the server showed instead of the pinned one. Whoever says which one they saw trusts no other.
+/// Replaces the pinned host key with the one that the server presented. If `seen` is given, only that key is accepted.
 pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId, seen: Option<&str>) -> Result<ServerRow> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;

@@ -1,4 +1,4 @@
-//! Sessions of browsers: who is signed in where.
+//! Browser sessions: who is signed in where.
 
 use holdfast_core::clock;
 use holdfast_core::clock::later;
@@ -16,13 +16,13 @@ use crate::{App, AppError, Caller, Origin, Result};
 
 /// Sessions last a month; signing out or a new password ends them sooner.
 const SESSION_HOURS: i64 = 24 * 30;
-/// When a session was last seen is written at most this often.
+/// The last use of a session is written at most this often.
 const SEEN_EVERY_SECS: i64 = 300;
 
 /// A browser that is signed in.
 pub struct Session {
     pub row: SessionRow,
-    /// The one that asks.
+    /// Whether it is the session that asks.
     pub is_own: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) async fn start(app: &App, tx: &mut Tx, user: UserId, device: &str, or
     Ok(secret)
 }
 
-/// Who a browser's session belongs to, with every scope of their own.
+/// The user that a browser session belongs to, with every scope.
 pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller, UserRow)> {
     let (digest, now) = (random::digest(session), app.now());
     let mut tx = app.store.read().await?;
@@ -51,7 +51,7 @@ pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller,
     if now.as_second() - seen.as_second() >= SEEN_EVERY_SECS {
         // A database that cannot be written to must not keep anybody from reading.
         if let Err(error) = note_seen(app, &digest, &origin).await {
-            tracing::warn!(%error, "that a session is in use was not written");
+            tracing::warn!(%error, "failed to record the use of a session");
         }
     }
     let caller = Caller {
@@ -78,7 +78,7 @@ pub async fn list(app: &App, caller: &Caller, session: &str) -> Result<Vec<Sessi
     Ok(rows.into_iter().map(|row| Session { is_own: row.digest == own, row }).collect())
 }
 
-/// Signs a browser out from afar.
+/// Ends one of the caller's sessions.
 pub async fn revoke(app: &App, caller: &Caller, id: i64) -> Result<()> {
     let mut tx = app.store.begin().await?;
     if !sessions::delete_one(&mut tx, caller.user, id).await? {

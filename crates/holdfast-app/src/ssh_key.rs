@@ -1,4 +1,4 @@
-//! The user's own SSH key: made when it is first asked for, one per user, the private half never shown.
+//! The user's SSH key: one per user, created when it is first needed. The private key is never shown.
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
@@ -12,7 +12,7 @@ use crate::{App, AppError, Caller, Result};
 
 const ALGORITHM: &[u8] = b"ssh-ed25519";
 
-/// The public half in the forms that people paste and compare.
+/// The public key in the forms that people paste and compare.
 #[derive(Debug, Clone)]
 pub struct SshKey {
     pub public_key: String,
@@ -32,7 +32,7 @@ pub async fn show(app: &App, caller: &Caller) -> Result<SshKey> {
     Ok(describe(&kept))
 }
 
-/// The private half, for the engine alone; made when there is none yet.
+/// The private key, for the engine only; created if there is none yet.
 pub async fn private(app: &App, user: UserId) -> Result<Secret> {
     let known = ssh_keys::find_private(&mut app.store.read().await?, user).await?;
     if let Some(known) = known {
@@ -45,7 +45,7 @@ pub async fn private(app: &App, user: UserId) -> Result<Secret> {
     kept.ok_or_else(|| AppError::Internal("the new SSH key is gone".to_owned()))
 }
 
-/// Makes a pair and gives the public half of the one that is kept: of two first requests at once, one is.
+/// Creates a key pair and returns the public key that is stored: of two concurrent first requests, only one's is.
 async fn make(app: &App, tx: &mut Tx, user: UserId) -> Result<Vec<u8>> {
     let seed = random::bytes::<32>();
     let public = SigningKey::from_bytes(&seed).verifying_key().to_bytes();
@@ -66,7 +66,7 @@ fn describe(public: &[u8]) -> SshKey {
     SshKey { public_key, fingerprint, install_command }
 }
 
-/// A value as the SSH wire format writes it: its length in four bytes, then itself.
+/// A value in the SSH wire format: its length in four bytes, then the value itself.
 fn field(bytes: &[u8]) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).expect("a key is shorter than 4 GiB");
     [&length.to_be_bytes(), bytes].concat()

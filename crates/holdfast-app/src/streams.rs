@@ -48,7 +48,7 @@ pub async fn delete(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
     Ok(tx.commit().await?)
 }
 
-/// Queues a sample message; what the channel answers is noted on the stream.
+/// Queues a sample message; the channel's answer is recorded on the stream.
 pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;

@@ -1,4 +1,4 @@
-//! Backup tasks: their settings, and the runs that people ask for.
+//! Backup tasks: their settings, and the runs that users request.
 
 use holdfast_core::backup::DeletedReason;
 use holdfast_core::fields::FieldSpec;
@@ -21,7 +21,7 @@ use crate::caller::LimitKey;
 use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Resource, Result};
 
-/// A task and what hangs on it.
+/// A task with its streams and tags.
 #[derive(Debug, Clone)]
 pub struct Task {
     pub row: TaskRow,
@@ -43,13 +43,13 @@ pub async fn show(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     whole(&mut tx, row).await
 }
 
-/// How these tasks stand.
+/// The health of these tasks.
 pub async fn list_health(app: &App, items: &[Task]) -> Result<Vec<TaskHealthRow>> {
     let ids: Vec<i64> = items.iter().map(|task| task.row.id.0).collect();
     Ok(task_health::list(&mut app.store.read().await?, &ids).await?)
 }
 
-/// What these tasks of the caller's are called.
+/// The labels of these tasks of the caller's.
 pub async fn list_labels(app: &App, caller: &Caller, ids: &[i64]) -> Result<Vec<(i64, String)>> {
     Ok(tasks::list_labels(&mut app.store.read().await?, caller.user, ids).await?)
 }
@@ -80,7 +80,7 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
     let draft = TaskDraft::check(&mut errors, input, Some(&current), now);
     check_ids(&mut tx, &mut errors, caller.user, input).await?;
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
-    // An unchanged schedule keeps its slot, also one that is due this very moment.
+    // An unchanged schedule keeps its slot, even one that is due right now.
     let next_run_at = if draft.settings.spec.schedule == current.spec.schedule {
         row.next_run_at.map(|at| at.0)
     } else {
@@ -90,7 +90,7 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
     finish(app, caller, tx, id, &draft).await
 }
 
-/// Refused while a run is under way. Stored backups stay, unless they are to go too.
+/// Refused while a run is under way. Stored backups are kept unless `with_backups` is set.
 pub async fn delete(app: &App, caller: &Caller, id: TaskId, with_backups: bool) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
@@ -138,7 +138,7 @@ pub async fn trigger_run(app: &App, id: TaskId, secret: &Secret, origin: &Origin
     queue(app, tx, &row, Trigger::Webhook).await
 }
 
-/// Makes a new secret for the task's trigger URL; the one before stops working.
+/// Creates a new secret for the task's trigger URL; the previous one stops working.
 pub async fn rotate_trigger(app: &App, caller: &Caller, id: TaskId) -> Result<Secret> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
@@ -159,7 +159,7 @@ pub async fn pause(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     reread(tx, id).await
 }
 
-/// Goes on with the first slot from now; slots that passed meanwhile stay passed.
+/// Resumes a task with its next slot; slots that passed meanwhile are not caught up.
 pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
@@ -176,8 +176,8 @@ pub async fn newest_backup(app: &App, caller: &Caller, id: TaskId) -> Result<Opt
     Ok(backups::find_newest(&mut tx, id).await?)
 }
 
-/// Lets old backups be removed again, from the next success on. The caller has looked at the newest backup: later ones
-/// are compared with it. `seen` is the one that they looked at, if they say so.
+/// Ends the hold on retention: old backups are removed again from the next success on. The caller has looked at the
+/// newest backup, so later ones are compared with it. `seen` is the one that they looked at, if they say so.
 pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Option<BackupId>) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
@@ -198,7 +198,7 @@ pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Opt
     reread(tx, id).await
 }
 
-/// Ends the live run: at once while it is queued, through its worker once it runs.
+/// Cancels the live run: at once while it is queued, through its worker once it runs.
 pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
@@ -229,7 +229,7 @@ async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result
         return Err(AppError::Conflict(Conflict::TaskPaused));
     }
     let task = row.id;
-    // In place of a second try it is one: its end is told, whatever it is.
+    // A run that replaces a pending retry counts as that second attempt: its result is reported, whatever it is.
     let attempt = if due::drop_retry(&mut tx, task).await? { 2 } else { 1 };
     let new = NewRun { attempt, ..NewRun::asked_for(row.user_id, RunSubject::Backup(task), trigger) };
     if runs::insert(&mut tx, &new, app.now()).await?.is_none() {
@@ -245,7 +245,7 @@ fn next_run(row: &TaskRow, schedule: &holdfast_core::schedule::Schedule, now: Ti
     if row.paused_at.is_some() { None } else { schedule.next_after(now) }
 }
 
-/// Everything a body names must be the caller's own; another's is as invalid as one that does not exist.
+/// Every id in a request must belong to the caller; another user's is as invalid as one that does not exist.
 async fn check_ids(tx: &mut Tx, errors: &mut Errors, owner: UserId, input: &Input) -> Result<()> {
     let one = |field: &FieldSpec| input.integer(field.name).value().copied().into_iter().collect();
     let named: [(&str, Attachable, Vec<i64>); 4] = [

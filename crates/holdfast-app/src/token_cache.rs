@@ -1,4 +1,4 @@
-//! Tokens that were used lately: who each belongs to, and when it was last used.
+//! A cache of recently used tokens: who each belongs to, and when it was last used.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use crate::error::AppError;
 
 type Result<T> = std::result::Result<T, AppError>;
 
-/// A token as it was looked up. It holds until the database's token epoch moves on.
+/// A token as it was looked up. It is valid until the token epoch in the database changes.
 pub(crate) struct KnownToken {
-    /// Read before the token was: what changed since then shows in a later epoch.
+    /// Read before the token was, so that later changes show as a later epoch.
     epoch: i64,
     pub id: TokenId,
     pub user: UserId,
@@ -26,11 +26,11 @@ pub(crate) struct KnownToken {
     pub zone: clock::Zone,
 }
 
-/// How often the epoch is looked at while there are requests, and the age at which nobody goes on without a new look:
-/// revoking a token holds within a second on every node.
+/// How often the epoch is checked while there are requests, and the age at which every request waits for a new check: a
+/// revoked token stops working within a second on every node.
 const EPOCH_EVERY: Duration = Duration::from_millis(500);
 const EPOCH_AT_LEAST_EVERY: Duration = Duration::from_millis(900);
-/// 10,000 tokens are some 3 MiB; then the cache starts over.
+/// 10,000 tokens are some 3 MiB; then the cache is cleared.
 const CACHE_ENTRIES: usize = 10_000;
 /// A token's last use is written at most this often.
 const LAST_USED_EVERY_SECS: i64 = 60;
@@ -38,10 +38,10 @@ const LAST_USED_EVERY_SECS: i64 = 60;
 pub(crate) struct TokenCache {
     known: RwLock<HashMap<[u8; 32], Arc<KnownToken>>>,
     epoch: AtomicI64,
-    /// When the epoch was looked at, in milliseconds since `started`.
+    /// When the epoch was last checked, in milliseconds since `started`.
     looked_ms: AtomicU64,
     started: Instant,
-    /// Held by the one who looks.
+    /// Held by the request that checks the epoch.
     looking: tokio::sync::Mutex<()>,
     used: Mutex<HashMap<i64, Use>>,
 }
@@ -53,7 +53,7 @@ struct Use {
     written: Option<Timestamp>,
 }
 
-/// No epoch of the database; nothing known is of it.
+/// Not an epoch of the database, so no cached token has it.
 const NO_EPOCH: i64 = -1;
 
 impl Default for TokenCache {
@@ -70,7 +70,7 @@ impl Default for TokenCache {
 }
 
 impl TokenCache {
-    /// The token of this digest, as the database knows it within the last second.
+    /// The token with this digest, as it was in the database within the last second.
     pub(crate) async fn look_up(&self, store: &Store, digest: [u8; 32]) -> Result<Arc<KnownToken>> {
         self.follow_epoch(store).await?;
         if let Some(known) = self.find(&digest) {
@@ -92,8 +92,8 @@ impl TokenCache {
         Ok(token)
     }
 
-    /// Looks whether the epoch has moved on, which makes everything known void. One request at a time looks; those
-    /// beside it go on with what is known, unless that is too old.
+    /// Checks whether the epoch has changed, which invalidates all cached tokens. One request at a time checks;
+    /// concurrent ones continue with the known epoch unless it is too old.
     async fn follow_epoch(&self, store: &Store) -> Result<()> {
         let age = self.epoch_age();
         if age < EPOCH_EVERY {
@@ -114,7 +114,7 @@ impl TokenCache {
         Ok(())
     }
 
-    /// How old what we know of the epoch is.
+    /// How long ago the epoch was checked.
     fn epoch_age(&self) -> Duration {
         if self.epoch.load(Ordering::Acquire) == NO_EPOCH {
             return Duration::MAX;
@@ -137,7 +137,7 @@ impl TokenCache {
         known.insert(digest, token);
     }
 
-    /// After a change to tokens or accounts in this process, which then holds at once.
+    /// Called after a change to tokens or accounts in this process, so that it takes effect at once.
     pub(crate) fn clear(&self) {
         self.known.write().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
     }
@@ -147,7 +147,8 @@ impl TokenCache {
         used.entry(id.0).and_modify(|entry| entry.seen = now).or_insert(Use { seen: now, written: None });
     }
 
-    /// Uses that the database does not know of yet, marked as written; long unused tokens are forgotten.
+    /// Takes the uses that the database does not know of yet and marks them as written; tokens unused for long are
+    /// dropped.
     pub(crate) fn take_unwritten(&self, now: Timestamp) -> Vec<(TokenId, Timestamp)> {
         let mut used = self.used.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut unwritten = Vec::new();

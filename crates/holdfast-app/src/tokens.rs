@@ -1,4 +1,4 @@
-//! API tokens: made by a user, shown once, revoked at any time.
+//! API tokens: created by a user, shown once, revoked at any time.
 
 use holdfast_core::ids::{TokenId, UserId};
 use holdfast_core::input::Errors;
@@ -14,7 +14,7 @@ use crate::{App, AppError, Origin, Result};
 /// What tokens begin with, so that people and secret scanners recognise them.
 pub const PREFIX: &str = "hf_";
 
-/// A token a person asks for.
+/// A request for a new token.
 #[derive(Debug, Clone)]
 pub struct TokenRequest {
     pub name: String,
@@ -42,7 +42,7 @@ pub async fn create(app: &App, user: UserId, origin: &Origin, request: &TokenReq
     Ok(secret)
 }
 
-/// Revokes a token; in this process at once, in others within a second.
+/// Revokes a token: at once in this process, within a second in others.
 pub async fn revoke(app: &App, user: UserId, origin: &Origin, id: TokenId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     if !tokens::delete(&mut tx, user, id).await? {
@@ -54,14 +54,14 @@ pub async fn revoke(app: &App, user: UserId, origin: &Origin, id: TokenId) -> Re
     Ok(())
 }
 
-/// The account that a command names by its e-mail.
+/// The account that a command specifies by its email address.
 pub async fn user_by_email(app: &App, email: &str) -> Result<users::UserRow> {
     let email = holdfast_core::user::normal_email(email);
     let user = users::find_by_email(&mut app.store.read().await?, &email).await?;
     user.ok_or(AppError::Missing(Missing::AccountOfEmail))
 }
 
-/// Makes a token within a transaction: only its digest is stored.
+/// Creates a token within a transaction; only its digest is stored.
 pub(crate) async fn issue(
     app: &App,
     tx: &mut Tx,

@@ -1,4 +1,4 @@
-//! Moving and coming back: everything a user or an installation has, as one document that another installation takes in.
+//! Export and import: everything a user or an installation has, as one document that another installation can import.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,12 +14,12 @@ use sha2::{Digest as _, Sha256};
 use crate::refusal::Conflict;
 use crate::{App, AppError, Origin, Result, ssh_key};
 
-/// What this program writes, and the newest that it reads.
+/// The format version that this program writes, and the newest that it reads.
 const FORMAT: u32 = 3;
-/// Catalogues stand in a folder of this name at every destination.
+/// The folder for catalogues at every destination.
 pub const FOLDER: &str = "holdfast-catalogue";
 
-/// Rows with their secrets opened: never stored or sent but sealed. Read as a whole, written row by row.
+/// Rows with their secrets in plaintext: only ever stored or sent sealed. Read as a whole, written row by row.
 #[derive(Deserialize)]
 pub struct Document {
     pub made_by: String,
@@ -28,7 +28,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Refuses what a newer program wrote, and what is no document of ours.
+    /// Refuses documents from newer programs, and anything that is not a Holdfast document.
     pub fn of(bytes: &[u8]) -> Result<Self> {
         #[derive(Deserialize)]
         struct Version {
@@ -50,7 +50,7 @@ impl Document {
         users.filter_map(|user| user.get("email")?.as_str()).map(str::to_owned).collect()
     }
 
-    /// Of those who may administer an installation.
+    /// The email addresses of the administrators.
     pub fn administrators(&self) -> Vec<String> {
         let users = self.contents.get("users").into_iter().flatten();
         let administrators = users.filter(|user| user.get("is_admin").and_then(Value::as_bool) == Some(true));
@@ -61,7 +61,7 @@ impl Document {
         self.contents.iter().map(|(table, rows)| (table.as_str(), rows.len())).collect()
     }
 
-    /// Keys of what is stored at a destination, as its id was.
+    /// The keys of objects stored at a destination, given its id in the document.
     pub fn stored_at(&self, destination: i64) -> Vec<&str> {
         let copies = self.contents.get("backup_copies").into_iter().flatten();
         let own = copies.filter(|copy| copy.get("destination_id").and_then(Value::as_i64) == Some(destination));
@@ -81,25 +81,25 @@ impl Document {
     }
 }
 
-/// A destination of a document, by what it can be told from others.
+/// A destination in a document, with what identifies it.
 pub struct Destination {
-    /// As it was.
+    /// Its id in the document.
     pub id: i64,
     pub spec: DestinationSpec,
     pub marker: Option<String>,
 }
 
-/// How many rows there are, by table.
+/// The number of rows by table.
 pub type Counts = BTreeMap<&'static str, usize>;
 
-/// Writes everything of a user's, or of everybody's, as it is at one moment, row by row.
+/// Writes a consistent snapshot of everything that a user, or everybody, has, row by row.
 pub async fn export(app: &App, owner: Option<UserId>, out: &mut (impl Write + Send)) -> Result<Counts> {
     let unwritten = |error: std::io::Error| AppError::Internal(format!("the document cannot be written: {error}"));
     let (made_by, made_at) = (env!("CARGO_PKG_VERSION"), app.now());
     let head = format!("{{\"holdfast\":{FORMAT},\"made_by\":\"{made_by}\",\"made_at\":\"{made_at}\",\"contents\":{{");
     out.write_all(head.as_bytes()).map_err(unwritten)?;
     let mut counts = Counts::new();
-    let mut tx = app.store.read_steadily().await?;
+    let mut tx = app.store.read_snapshot().await?;
     let mut failed = None;
     let read = transfer::read(&mut tx, owner, |table, rows| {
         let written = write_rows(out, &mut counts, table, &rows);
@@ -116,7 +116,7 @@ pub async fn export(app: &App, owner: Option<UserId>, out: &mut (impl Write + Se
     Ok(counts)
 }
 
-/// One more piece of a table, or the first of the next.
+/// Writes the next rows of the current table, or the first of the next table.
 fn write_rows(
     out: &mut impl Write,
     counts: &mut Counts,
@@ -137,20 +137,20 @@ fn write_rows(
     Ok(())
 }
 
-/// Whether rows can keep their ids: nobody has put anything here yet.
+/// Whether the installation is empty, so that imported rows can keep their ids.
 pub async fn is_empty(app: &App) -> Result<bool> {
     Ok(transfer::is_empty(&mut app.store.read().await?).await?)
 }
 
-/// How a document is taken in.
+/// How a document is imported.
 #[derive(Debug, Clone, Copy)]
-pub struct Manner {
+pub struct ImportOptions {
     pub keep_ids: bool,
     pub is_paused: bool,
 }
 
-/// Takes everything in, or nothing. Nobody who is here already is touched.
-pub async fn import(app: &App, origin: &Origin, document: &Document, manner: Manner) -> Result<Taken> {
+/// Imports everything or nothing. Existing accounts are not touched.
+pub async fn import(app: &App, origin: &Origin, document: &Document, manner: ImportOptions) -> Result<Taken> {
     let mut tx = app.store.begin().await?;
     for email in document.emails() {
         let known = users::find_by_email(&mut tx, &email).await?;
@@ -166,11 +166,12 @@ pub async fn import(app: &App, origin: &Origin, document: &Document, manner: Man
     Ok(taken)
 }
 
-/// The folder of a user's catalogues. It stays the same wherever they move, and says nothing about them.
+/// The folder of a user's catalogues. It stays the same when they move to another installation, and reveals nothing
+/// about them.
 pub async fn folder(app: &App, owner: UserId) -> Result<String> {
     ssh_key::private(app, owner).await?;
     let public = ssh_keys::find_public(&mut app.store.read().await?, owner).await?;
-    // Without it everybody would share one folder.
+    // Without the key, everybody would share one folder.
     let public = public.ok_or_else(|| AppError::Internal("the SSH key is gone".to_owned()))?;
     let digest = Sha256::digest(&public);
     let tag: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();

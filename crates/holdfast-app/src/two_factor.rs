@@ -1,4 +1,4 @@
-//! Two-factor sign-in: a shared secret for an authenticator, and codes on paper for the day it is lost.
+//! Two-factor authentication: a TOTP secret for an authenticator app, and recovery codes in case it is lost.
 
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::refusal::Rule;
@@ -10,36 +10,36 @@ use totp_rs::{Algorithm, Builder, Totp};
 use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Origin, Result};
 
-/// Enough for a drawer; each works once.
+/// How many recovery codes a user gets; each works once.
 const RECOVERY_CODES: usize = 10;
-/// 80 bits each: nobody finds one, not even with a copy of the database.
+/// 80 bits each: they cannot be guessed, not even with a copy of the database.
 const RECOVERY_CODE_LETTERS: usize = 16;
-/// Ours have 32; those of other programs up to twice that.
+/// The longest TOTP secret that is accepted. Ours have 32 letters; those of other programs up to twice that.
 const SECRET_LETTERS: usize = 64;
-/// No letters that look alike.
+/// Without letters that look alike.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
-/// What an authenticator is to be given.
+/// What the user enters into an authenticator app.
 pub struct Proposal {
-    /// To type in by hand.
+    /// To type in manually.
     pub secret: Secret,
     /// To scan.
     pub url: Secret,
 }
 
-/// A new secret. Nothing holds before its owner has shown that their authenticator has it.
+/// A new secret. It takes effect only after its owner has proved that their authenticator app has it.
 pub fn propose(email: &str) -> Result<Proposal> {
     let secret = Secret::new(totp_rs::Secret::from(random::bytes::<20>().to_vec()).to_base32());
     address(email, secret)
 }
 
-/// The same secret again, for a form that is shown once more.
+/// A proposal with an existing secret, for a form that is shown again.
 pub fn address(email: &str, secret: Secret) -> Result<Proposal> {
     let url = totp(&secret, email)?.to_url().map_err(|error| AppError::Internal(error.to_string()))?;
     Ok(Proposal { secret, url: Secret::new(url) })
 }
 
-/// Turns two-factor on with a secret that the code was made with, and gives the recovery codes, which are shown once.
+/// Turns two-factor authentication on if the code matches the secret. Returns the recovery codes, which are shown once.
 pub async fn confirm(app: &App, caller: &Caller, secret: &Secret, code: &str) -> Result<Vec<Secret>> {
     let mut tx = app.store.begin().await?;
     let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
@@ -58,7 +58,8 @@ pub async fn confirm(app: &App, caller: &Caller, secret: &Secret, code: &str) ->
     Ok(codes)
 }
 
-/// Turns two-factor on at once and gives the `otpauth://` address for an authenticator; for the command line.
+/// Turns two-factor authentication on at once and returns the `otpauth://` URL for an authenticator app; for the
+/// command line.
 pub async fn enable(app: &App, origin: &Origin, user: &UserRow) -> Result<Secret> {
     let Proposal { secret, url } = propose(&user.email)?;
     let mut tx = app.store.begin().await?;
@@ -77,7 +78,7 @@ pub async fn disable(app: &App, origin: &Origin, user: &UserRow) -> Result<()> {
     Ok(tx.commit().await?)
 }
 
-/// New recovery codes; the ones before stop working.
+/// New recovery codes; the previous ones stop working.
 pub async fn renew_codes(app: &App, caller: &Caller) -> Result<Vec<Secret>> {
     let mut tx = app.store.begin().await?;
     let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
@@ -110,13 +111,13 @@ fn recovery_code() -> Secret {
     Secret::new(parts.join("-"))
 }
 
-/// However it was written down.
+/// The digest of a recovery code, regardless of case and separators.
 fn digest(code: &str) -> [u8; 32] {
     let letters: String = code.chars().filter(char::is_ascii_alphanumeric).collect();
     random::digest(&letters.to_ascii_lowercase())
 }
 
-/// With two-factor on, a code is needed, and each code works once.
+/// If two-factor authentication is on, a code is required, and each code works once.
 pub(crate) async fn check(app: &App, tx: &mut Tx, user: &UserRow, otp: &Field<String>) -> Result<()> {
     let Some(sealed) = &user.totp_sealed else { return Ok(()) };
     let secret = tx.open(user.totp_place(), sealed).await?;
@@ -140,7 +141,7 @@ fn seconds(app: &App) -> u64 {
     u64::try_from(app.now().as_second()).unwrap_or(0)
 }
 
-/// The secret comes back with the form that showed it, so it can be anything.
+/// The secret may come from a submitted form, so it can be anything.
 fn totp(secret: &Secret, email: &str) -> Result<Totp> {
     let out_of_date = || AppError::Invalid(Errors::one("code", Rule::FormExpired));
     if secret.reveal().len() > SECRET_LETTERS {
@@ -163,7 +164,7 @@ fn totp(secret: &Secret, email: &str) -> Result<Totp> {
 mod tests {
     use super::*;
 
-    /// RFC 6238's test vector for SHA-1 at 59 seconds, cut to six digits.
+    /// RFC 6238's test vector for SHA-1 at 59 seconds, truncated to six digits.
     #[test]
     fn one_time_codes_follow_the_rfc() {
         let secret = totp_rs::Secret::from(b"12345678901234567890".to_vec());
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_none_of_ours_is_refused() {
+    fn an_invalid_secret_is_refused() {
         for bad in ["", "A", "AAAAAAAA", "not base32 \0", "ÄÄÄÄ", &"A".repeat(1000)] {
             let made = address("a@example.org", Secret::new(bad));
             assert!(matches!(made, Err(AppError::Invalid(_))), "{bad:?}");

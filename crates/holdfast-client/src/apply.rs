@@ -1,5 +1,6 @@
-//! Settings kept in a file: what it wants is compared with what the service has, told as a plan, and done when asked for.
-//! Fields are those of the API; what the API names by id, the file names by label. What the file does not name stays.
+//! Declarative settings: what a file specifies is compared with what the service has, shown as a plan, and applied on
+//! request. Fields are those of the API, except that the file refers to other resources by label where the API uses
+//! ids. What the file does not mention stays unchanged.
 
 mod kinds;
 
@@ -13,12 +14,12 @@ use self::kinds::{Fields, KINDS, PAUSED, ResourceKind};
 use crate::call::Result;
 use crate::{Client, ClientError};
 
-/// Things of one kind that a service is asked for; nobody keeps more in a file.
+/// The most resources of one kind that are fetched from the service; nobody keeps more in a file.
 const MOST: usize = 100_000;
-/// A file that is longer was not written by anybody.
+/// The maximum size of a file; nobody writes a larger one.
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Only `true` and `false` are that: a label may be `no`.
+/// Only `true` and `false` are booleans: a label may be `no`.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! { strict_booleans: true }
 }
@@ -27,16 +28,16 @@ fn wrong(text: String) -> ClientError {
     ClientError::Settings(text)
 }
 
-/// One thing that the file wants.
+/// One resource that the file specifies.
 struct Item {
     label: String,
     fields: Fields,
-    /// Labels, by the file's name for the link.
+    /// Labels of linked resources, by the name of the link in the file.
     links: BTreeMap<&'static str, Vec<String>>,
     secrets: BTreeMap<&'static str, String>,
 }
 
-/// What a file wants, checked as far as that goes without the service.
+/// What a file specifies, checked as far as possible without the service.
 pub struct Wanted(Vec<(&'static ResourceKind, Vec<Item>)>);
 
 impl Wanted {
@@ -56,7 +57,7 @@ impl Wanted {
             let text = error.to_string();
             wrong(text.lines().next().unwrap_or_default().to_owned())
         })?;
-        let Value::Object(mut lists) = document else { return Err(wrong("this holds no lists of things".to_owned())) };
+        let Value::Object(mut lists) = document else { return Err(wrong("this holds no lists of items".to_owned())) };
         let mut wanted = Vec::new();
         for kind in KINDS {
             let items = match lists.remove(kind.name) {
@@ -75,7 +76,7 @@ impl Wanted {
         match lists.keys().next() {
             Some(name) => {
                 let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-                Err(wrong(format!("{name} is unknown; there can be {}", known.join(", "))))
+                Err(wrong(format!("{name} is unknown; allowed are {}", known.join(", "))))
             }
             None => Ok(Self(wanted)),
         }
@@ -83,9 +84,9 @@ impl Wanted {
 }
 
 fn read_item(kind: &'static ResourceKind, item: &Value, folder: &Path) -> Result<Item> {
-    let Value::Object(given) = item else { return Err(wrong(format!("every one of {} has fields", kind.name))) };
+    let Value::Object(given) = item else { return Err(wrong(format!("every item of {} must have fields", kind.name))) };
     let label = given.get("label").and_then(Value::as_str).map(str::trim).filter(|label| !label.is_empty());
-    let label = label.ok_or_else(|| wrong(format!("every one of {} needs a label", kind.name)))?.to_owned();
+    let label = label.ok_or_else(|| wrong(format!("every item of {} needs a label", kind.name)))?.to_owned();
     let odd = |field: &str, what: &str| wrong(format!("{} {label:?}: {field} {what}", kind.one));
     let mut out =
         Item { label: label.clone(), fields: Fields::new(), links: BTreeMap::new(), secrets: BTreeMap::new() };
@@ -117,7 +118,7 @@ fn read_item(kind: &'static ResourceKind, item: &Value, folder: &Path) -> Result
     Ok(out)
 }
 
-/// A value as the service will show it again.
+/// A value in the form in which the service returns it.
 fn tidy(field: &str, value: &Value) -> Value {
     let Value::String(text) = value else { return value.clone() };
     let text = text.trim();
@@ -130,7 +131,7 @@ fn tidy(field: &str, value: &Value) -> Value {
     })
 }
 
-/// A secret stands in the file itself, in the environment, or in a file of its own.
+/// A secret is in the file itself, in an environment variable or in a separate file.
 fn read_secret(
     kind: &ResourceKind,
     field: &str,
@@ -142,7 +143,7 @@ fn read_secret(
         let text = value.as_str().ok_or("must be text")?;
         let secret = match rest {
             "" => text.to_owned(),
-            "_env" => std::env::var(text).map_err(|_| format!("names {text}, which the environment does not have"))?,
+            "_env" => std::env::var(text).map_err(|_| format!("names {text}, which is not set in the environment"))?,
             "_file" => {
                 let path: PathBuf = folder.join(text);
                 let found = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -163,13 +164,13 @@ fn nearest(kind: &ResourceKind, field: &str) -> String {
     best.map(|best| format!("; did you mean {best}?")).unwrap_or_default()
 }
 
-/// What will be done, or would be.
+/// A change that the plan makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Create {
         fields: Vec<String>,
     },
-    /// Field, what it is, what it will be.
+    /// Each field with its current and its new value.
     Update {
         fields: Vec<(String, String, String)>,
     },
@@ -185,10 +186,10 @@ struct Step {
     pause: Option<bool>,
 }
 
-/// The way from what is to what is wanted.
+/// The steps from the current state of the service to what the file specifies.
 pub struct Plan {
     steps: Vec<Step>,
-    /// What the service has and the file does not name.
+    /// What the service has and the file does not mention.
     pub unnamed: Vec<(&'static str, String)>,
     pub unchanged: usize,
     /// Ids by kind and label, as far as they are known.
@@ -221,7 +222,8 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// Compares. With `resend_secrets` those that the service already has are sent again: it cannot be asked what they are.
+    /// Compares the file with the service. With `resend_secrets`, secrets that the service already has are sent again:
+    /// it never returns them, so they cannot be compared.
     pub async fn make(client: &Client, wanted: Wanted, resend_secrets: bool) -> Result<Self> {
         let mut plan = Self { steps: Vec::new(), unnamed: Vec::new(), unchanged: 0, ids: BTreeMap::new() };
         let mut labels: BTreeMap<(&'static str, i64), String> = BTreeMap::new();
@@ -249,12 +251,12 @@ impl Plan {
                 for link in kind.links {
                     for label in item.links.get(link.field).into_iter().flatten() {
                         if ambiguous.contains(&(link.kind, label.clone())) {
-                            let what = format!("{} names {label:?}, and there are several", link.field);
+                            let what = format!("{} refers to {label:?}, and there are several", link.field);
                             return Err(wrong(format!("{} {:?}: {what}; rename them first", kind.one, item.label)));
                         }
                         if !known(link.kind, label, &wanted) {
                             let text = format!(
-                                "{} {:?}: {} names {label:?}, which is nowhere",
+                                "{} {:?}: {} refers to {label:?}, which does not exist",
                                 kind.one, item.label, link.field
                             );
                             return Err(wrong(text));
@@ -293,13 +295,14 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// So many are made, and so many changed.
+    /// How many resources are created, and how many are changed.
     pub fn counts(&self) -> (usize, usize) {
         let made = self.steps.iter().filter(|step| step.id.is_none()).count();
         (made, self.steps.len() - made)
     }
 
-    /// Does it, step by step. `tell` hears of each that is done; the first that is refused ends it.
+    /// Carries out the plan step by step. `tell` is called for each step that is done; the first one that is refused
+    /// ends it.
     pub async fn carry_out(mut self, client: &Client, mut tell: impl FnMut(&str)) -> Result<()> {
         for step in std::mem::take(&mut self.steps) {
             let mut body = step.body;
@@ -321,10 +324,10 @@ impl Plan {
                 None => {
                     let made = client.post(step.kind.path, Some(&Value::Object(body))).await.map_err(refused)?;
                     let odd =
-                        || ClientError::Refused(format!("{} {:?}: the answer names no id", step.kind.one, step.label));
+                        || ClientError::Refused(format!("{} {:?}: the response has no id", step.kind.one, step.label));
                     let id = made["id"].as_i64().ok_or_else(odd)?;
                     self.ids.insert((step.kind.name, step.label.clone()), id);
-                    tell(&format!("made {} {:?}", step.kind.one, step.label));
+                    tell(&format!("created {} {:?}", step.kind.one, step.label));
                     id
                 }
                 Some(id) => {
@@ -345,7 +348,7 @@ impl Plan {
     }
 }
 
-/// What others of the same kind are reached through comes first.
+/// Puts the resources that others of the same kind refer to first.
 fn in_order(kind: &ResourceKind, mut items: Vec<Item>) -> Vec<Item> {
     if let Some(own) = kind.links.iter().find(|link| link.kind == kind.name) {
         items.sort_by_key(|item| item.links.get(own.field).is_some_and(|labels| !labels.is_empty()));
@@ -370,7 +373,7 @@ fn create(kind: &'static ResourceKind, item: Item) -> Step {
     Step { kind, label: item.label, id: None, change: Change::Create { fields }, body, links: item.links, pause }
 }
 
-/// What differs, or nothing.
+/// The step for what differs; `None` if nothing does.
 fn update(
     kind: &'static ResourceKind,
     item: Item,
@@ -381,11 +384,11 @@ fn update(
     let is = (kind.read)(row);
     let (mut body, mut fields, mut pause) = (Fields::new(), Vec::new(), None);
     let (mut wanted, has_cron) = (item.fields, !is.get("custom_cron").is_none_or(Value::is_null));
-    // A cron expression rules for as long as it is there.
+    // A cron expression takes precedence over the frequency until it is removed.
     if has_cron && wanted.contains_key("frequency") && !wanted.contains_key("custom_cron") {
         wanted.insert("custom_cron".to_owned(), Value::Null);
     }
-    // Another type starts afresh: the service wants all of it, secrets too.
+    // For another type the service requires all fields again, including secrets.
     let is_other_type = wanted.get("type").is_some_and(|wanted| !same(is.get("type").unwrap_or(&Value::Null), wanted));
     for (name, value) in wanted {
         let now = is.get(&name).cloned().unwrap_or(Value::Null);
@@ -421,7 +424,7 @@ fn update(
             links.insert(link.field, wanted.clone());
         }
     }
-    let is_forgotten = fields.iter().any(|(name, ..)| (kind.renews_secrets)().contains(&name.as_str()));
+    let is_forgotten = fields.iter().any(|(name, ..)| (kind.requires_secrets)().contains(&name.as_str()));
     for (name, secret) in item.secrets {
         let is_set = (kind.has_secret)(row, name);
         if !is_set || resend_secrets || is_other_type || is_forgotten {
@@ -443,7 +446,7 @@ fn update(
     })
 }
 
-/// Nothing and empty are the same; of an object only what is named counts.
+/// Null and empty are the same; of an object, only the fields in the file are compared.
 fn same(now: &Value, wanted: &Value) -> bool {
     let is_nothing = |value: &Value| match value {
         Value::Null => true,
@@ -480,12 +483,12 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_before_anything_is_asked() {
+    fn mistakes_are_reported_before_the_service_is_called() {
         let cases = [
             ("- a", "this holds no lists"),
-            ("servers: []", "servers is unknown; there can be tags"),
+            ("servers: []", "servers is unknown; allowed are tags"),
             ("tags: {}", "tags must be a list"),
-            ("tags: [x]", "every one of tags has fields"),
+            ("tags: [x]", "every item of tags must have fields"),
             ("tags: [{colour: red}]", "needs a label"),
             ("tags: [{label: a}, {label: a}]", "two tags are called \"a\""),
             (
@@ -494,7 +497,7 @@ mod tests {
             ),
             ("backup_tasks: [{label: a, tags: x}]", "tags must be a list of labels"),
             ("backup_tasks: [{label: a, encryption_password_file: no}]", "/nonexistent/no: No such file"),
-            ("remote_servers: [{label: a, database_password_env: HOLDFAST_NO_SUCH}]", "the environment does not have"),
+            ("remote_servers: [{label: a, database_password_env: HOLDFAST_NO_SUCH}]", "is not set in the environment"),
             ("tags: [{label: a", "line 1"),
         ];
         for (text, expected) in cases {
@@ -525,7 +528,7 @@ mod tests {
         }
     }
 
-    /// The service wants the keys again.
+    /// The service requires the keys again.
     #[test]
     fn a_destination_that_moves_is_sent_its_keys_again() {
         let row = json!({"id": 1, "label": "a", "type": "custom_s3", "s3_bucket_name": "bucket",

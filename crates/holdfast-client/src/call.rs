@@ -1,4 +1,4 @@
-//! Calls: one at a time, with patience where the service asks for it, and errors that say whose turn it is.
+//! API calls: they wait when the service limits their rate, and their errors are sorted by what to do about them.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use reqwest::{Method, Response, StatusCode, header};
 use serde_json::Value;
 use url::Url;
 
-/// An answer that takes longer is none; downloads have their own time.
+/// The time limit of a call; of a download, for each read.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(10);
-/// Rows of one page of a list: as many as the service gives.
+/// Rows per page of a list: the most that the service returns.
 const PER_PAGE: i64 = 100;
-/// How often a call waits when there were too many.
+/// How many times a call waits and tries again after "too many requests".
 const MOST_WAITS: usize = 5;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Why a call gave nothing, sorted by what to do about it.
+/// Why a call failed, sorted by what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("{0}")]
@@ -26,7 +26,7 @@ pub enum ClientError {
     Denied(String),
     #[error("{0}")]
     Missing(String),
-    /// The service understood and said no.
+    /// The service understood the request and refused it.
     #[error("{0}")]
     Refused(String),
     #[error("the service has trouble of its own ({status}): {text}")]
@@ -46,11 +46,11 @@ impl Client {
     /// `ca_pem` is trusted in addition to the system's certificates.
     pub fn new(url: &str, token: &str, ca_pem: Option<&[u8]>) -> Result<Self> {
         let wrong = |text: String| ClientError::Settings(text);
-        let base = Url::parse(url).map_err(|error| wrong(format!("{url} is no URL: {error}")))?;
+        let base = Url::parse(url).map_err(|error| wrong(format!("{url} is not a URL: {error}")))?;
         if !["http", "https"].contains(&base.scheme()) {
             return Err(wrong(format!("{url} must begin with https:// or http://")));
         }
-        // A redirect could carry the token to somebody else.
+        // A redirect could send the token to someone else.
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
             .read_timeout(TIMEOUT)
@@ -68,7 +68,7 @@ impl Client {
         format!("{}{path}", self.base.as_str().trim_end_matches('/'))
     }
 
-    /// The resource, or the whole answer where there is none.
+    /// The `data` of the response, or the whole response if it has none.
     pub async fn get(&self, path: &str) -> Result<Value> {
         self.call(Method::GET, path, None).await.map(data)
     }
@@ -100,7 +100,7 @@ impl Client {
         Ok(rows)
     }
 
-    /// A download; its bytes are the caller's to read.
+    /// Starts a download; the caller reads its bytes.
     pub async fn download(&self, path: &str) -> Result<Response> {
         let request = self.http.get(self.url(path)).bearer_auth(&self.token);
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
@@ -135,7 +135,7 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> ClientError {
-        // The innermost reason is the one that tells.
+        // The innermost error is the most specific one.
         let mut reason: &dyn std::error::Error = error;
         while let Some(source) = reason.source() {
             reason = source;
@@ -157,7 +157,7 @@ fn wait_of(response: &Response) -> Duration {
     Duration::from_secs(seconds).clamp(Duration::from_secs(1), LONGEST_WAIT)
 }
 
-/// What the service said, in one line.
+/// The error of a response, with its message in one line.
 fn explain(status: StatusCode, text: &str) -> ClientError {
     let body: Value = serde_json::from_str(text).unwrap_or(Value::Null);
     let mut said = body["message"].as_str().unwrap_or(text.lines().next().unwrap_or_default()).to_owned();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_none_are_told() {
+    fn invalid_urls_are_refused() {
         for wrong in ["", "backup.example.org", "ftp://backup.example.org"] {
             assert!(matches!(Client::new(wrong, "t", None), Err(ClientError::Settings(_))), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! Talking to a Holdfast service from elsewhere, by its URL and a token, over the same API that everybody uses.
+//! A client for a Holdfast service elsewhere: it needs a URL and a token, and uses the public API.
 
 pub mod apply;
 mod call;

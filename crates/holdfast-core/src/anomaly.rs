@@ -1,8 +1,8 @@
-//! Whether a finished backup looks wrong beside an earlier one of the same source, and whether the removal of old backups
-//! has to wait because of it.
+//! Decides whether a finished backup looks suspicious compared with earlier ones of the same source, and whether the
+//! removal of old backups has to wait because of it.
 //!
-//! An unmounted disk, a dropped database or an attacker who encrypts files all give backups that succeed. With a small
-//! number of backups to keep, a few of them would push out every good one.
+//! An unmounted disk, a dropped database or ransomware that encrypts files all produce backups that succeed. If only a
+//! few backups are kept, a few of these would push out every good one.
 
 use crate::backup::name_text;
 use crate::figures::size;
@@ -19,26 +19,26 @@ string_enum! {
     }
 }
 
-/// What remains of size or entries at most, in percent of the baseline, for a backup to count as much smaller.
+/// A backup counts as much smaller if its size or number of entries is at most this percentage of the baseline.
 const SHRUNK_PERCENT: i128 = 20;
-/// Below these a baseline says nothing about size and number: a single change would look like a loss.
+/// Smaller baselines are not used to judge size or number of entries: a single change would look like a loss.
 const LEAST_BYTES: i64 = 16 * 1024;
 const LEAST_ENTRIES: i64 = 5;
-/// A source that compressed at least this well, in percent of its plain size …
+/// The baseline's stored size was at most this percentage of its plain size, so it compressed well …
 const COMPRESSIBLE_PERCENT: i128 = 70;
-/// … and now hardly at all.
+/// … and now the stored size is at least this percentage of the plain size.
 const INCOMPRESSIBLE_PERCENT: i128 = 95;
-/// Less says nothing about how well it compresses: a small archive is mostly padding.
+/// Smaller backups say nothing about compression: a small archive is mostly padding.
 const LEAST_INCOMPRESSIBLE_BYTES: i64 = 1024 * 1024;
 
-/// What remains of the stored size at most, in percent, for content that has turned into nothing but zeros, whose plain
-/// size stays.
+/// A stored size of at most this percentage of the baseline means that the content has become nothing but zeros, even
+/// if its plain size has not changed.
 const HOLLOW_PERCENT: i128 = 5;
 
-/// Databases that are named one by one.
+/// The most missing databases that the reason lists by name.
 const NAMED: usize = 10;
 
-/// A backup in figures.
+/// The figures by which backups are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measure {
     pub plain_bytes: i64,
@@ -46,7 +46,7 @@ pub struct Measure {
     pub entries: i64,
 }
 
-/// Whether content of the same size takes nearly nothing any more.
+/// Whether the stored size has dropped to almost nothing, as with content overwritten by zeros.
 fn is_hollow(now: Measure, baseline: Measure) -> bool {
     baseline.stored_bytes >= LEAST_INCOMPRESSIBLE_BYTES
         && is_at_most(now.stored_bytes, HOLLOW_PERCENT, baseline.stored_bytes)
@@ -60,7 +60,7 @@ fn is_at_most(part: i64, percent: i128, whole: i64) -> bool {
     i128::from(part) * 100 <= i128::from(whole) * percent
 }
 
-/// What looks wrong about a backup beside its baseline. `is_empty` says that it holds no data at all.
+/// What looks wrong about a backup compared with its baseline. `is_empty` means that it holds no data at all.
 fn signs(now: Measure, is_empty: bool, baseline: Measure) -> Vec<Sign> {
     let is_less = now.entries < baseline.entries || now.plain_bytes < baseline.plain_bytes;
     let is_sparse = baseline.entries >= LEAST_ENTRIES && is_at_most(now.entries, SHRUNK_PERCENT, baseline.entries);
@@ -77,10 +77,10 @@ fn signs(now: Measure, is_empty: bool, baseline: Measure) -> Vec<Sign> {
     found.into_iter().filter(|(is_there, _)| *is_there).map(|(_, sign)| sign).collect()
 }
 
-/// What becomes of the hold on a task's retention.
+/// How a finished backup affects the hold on its task's retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// There is none.
+    /// Removal is not on hold.
     Off,
     Begins,
     Stays,
@@ -100,11 +100,11 @@ pub struct Finished<'a> {
     pub measure: Measure,
     /// It holds no data at all.
     pub is_empty: bool,
-    /// The last restore into its source ended early, and may have left half of it.
+    /// A restore into its source ended early or was under way, so the source may be only partly restored.
     pub is_half_restored: bool,
-    /// Databases that a normal backup of the same server had, and this one lacks.
+    /// Databases that a normal backup of the same server had and this one lacks.
     pub lacking: &'a [String],
-    /// The good backups of the same source that were not suspicious themselves, the newest first.
+    /// The good backups of the same source that were not suspicious themselves, newest first.
     pub normal: &'a [Measure],
     /// Removal is on hold already.
     pub is_held: bool,
@@ -116,13 +116,13 @@ pub struct Judgement {
     /// Empty for a backup that is normal, or has nothing to be compared with.
     pub signs: Vec<Sign>,
     pub hold: Hold,
-    /// Why it is suspicious, as the end of a sentence that begins with the backup.
+    /// Why it is suspicious, as clauses that end a sentence about the backup; empty if it is normal.
     pub reason: String,
 }
 
-/// Judges a finished backup. Suspicious ones are no measure for later ones, so that a series of empty backups never
-/// becomes normal by repetition; all normal ones are, so that a source does not shrink unnoticed in small steps. Without
-/// any there is nothing that would prove a hold needless.
+/// Judges a finished backup against every normal one of its source. Suspicious backups are not used as baselines, so a
+/// series of empty backups never becomes normal by repetition. All normal ones are used, so a source cannot shrink
+/// unnoticed in small steps. Without a normal backup to compare with, an existing hold stays.
 pub fn judge(backup: Finished<'_>) -> Judgement {
     let Finished { measure, is_empty, normal, .. } = backup;
     let found = normal.iter().map(|baseline| (signs(measure, is_empty, *baseline), *baseline));
@@ -180,17 +180,17 @@ fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
         }
         Sign::HalfRestored | Sign::Lacking => String::new(),
     };
-    // An empty backup is small and has few entries; that need not be said as well.
+    // An empty backup is also small and has few entries; there is no need to report that as well.
     let all: &[Sign] = if signs.contains(&Sign::Empty) { &[Sign::Empty] } else { signs };
     all.iter().map(part).collect::<Vec<_>>().join("; ")
 }
 
-/// Signs as they are stored: words with blanks between them.
+/// Signs as they are stored: words separated by spaces.
 pub fn signs_text(signs: &[Sign]) -> String {
     signs.iter().map(|sign| sign.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// The signs of a stored text; words that are unknown here are left out.
+/// Reads stored signs; unknown words are ignored.
 pub fn read_signs(text: &str) -> Vec<Sign> {
     text.split(' ').filter_map(Sign::parse).collect()
 }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_restore_that_ended_early_is_suspicious_whatever_its_size() {
+    fn a_backup_after_a_restore_that_ended_early_is_suspicious_whatever_its_size() {
         let normal = measure(MIB, MIB / 2, 100);
         let after = |normal: &[Measure], is_held: bool| {
             judge(Finished {
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(judged(normal, false, &[normal], true).hold, Hold::Ends);
         assert_eq!(judged(normal, false, &[normal], false).hold, Hold::Off);
         assert_eq!(judged(empty, true, &[], false).hold, Hold::Off, "there is nothing to protect yet");
-        assert_eq!(judged(normal, false, &[], true).hold, Hold::Stays, "there is nothing that it is normal beside");
+        assert_eq!(judged(normal, false, &[], true).hold, Hold::Stays, "there is no normal backup to compare it with");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Stored backups: what they are called, what is known of them, and what a restore may ask for.
+//! Stored backups: their keys, what is known about them, and what a restore may request.
 
 use jiff::Timestamp;
 
@@ -20,8 +20,8 @@ string_enum! {
 }
 
 impl Verification {
-    /// What is known of a backup from what is known of its copies, the first of them first: it is as good as its best
-    /// one, and of several that are lost the first says how.
+    /// The state of a backup, derived from those of its copies in order: as good as the best copy or, if every copy is
+    /// lost, that of the first.
     pub fn of_copies(copies: &[Self]) -> Self {
         let best = [Self::Verified, Self::Unverified].into_iter().find(|good| copies.contains(good));
         best.or(copies.first().copied()).unwrap_or(Self::Missing)
@@ -29,12 +29,12 @@ impl Verification {
 }
 
 string_enum! {
-    /// What an entry of a backup of files is.
+    /// The type of an entry in a backup of files.
     EntryKind {
         File = "file",
         Directory = "directory",
         Symlink = "symlink",
-        /// A further name of a file that came before.
+        /// Another name of a file that came before.
         Hardlink = "hardlink",
         /// Device, fifo and the like.
         Other = "other",
@@ -46,18 +46,19 @@ string_enum! {
     DeletedReason { Retention = "retention", User = "user", TaskDeleted = "task_deleted" }
 }
 
-/// What tells the source of one backup from that of another: the server's address, the kind of content, and the path or
-/// database. Two backups with the same key replace each other in retention; what a task leaves out is no part of it.
-/// `source` is the text that is recorded with the backup.
+/// Identifies the source of a backup: the server's address, the kind of content, and the path or database. Backups with
+/// the same key replace each other in retention; what a task excludes is not part of the key. `source` is the text that
+/// is recorded with the backup.
 pub fn source_key(server: &str, content: Content, source: &str) -> String {
-    // A slash at the end names the same folder.
+    // A trailing slash does not make it another folder.
     let is_folder = content.kind() == TaskKind::Files && source.len() > 1;
     let source = if is_folder { source.trim_end_matches('/') } else { source };
     format!("{server}\n{}\n{source}", content.source_word())
 }
 
-/// How a server is named in a source's key. The user counts: paths may be relative to a home, and an SFTP account may be
-/// shut into a folder of its own; so does the jump host, behind which the same address is another machine.
+/// How a server is written in a source key. The user is part of it, because paths may be relative to a home directory
+/// and an SFTP account may be confined to a folder. So is the jump host, behind which the same address is another
+/// machine.
 pub fn server_address(target: (&str, &str, u16), jump: Option<(&str, &str, u16)>) -> String {
     let text = |(user, host, port): (&str, &str, u16)| format!("{user}@{host}:{port}");
     match jump {
@@ -66,7 +67,7 @@ pub fn server_address(target: (&str, &str, u16), jump: Option<(&str, &str, u16)>
     }
 }
 
-/// The key of a new object: `[folders/][appended_]<label>_<UTC>_<ulid>.<ext>.zst[.age]`. No two runs make the same.
+/// The key of a new object: `[folders/][appended_]<label>_<UTC>_<ulid>.<ext>.zst[.age]`. It is unique.
 pub fn object_key(
     store_path: &str,
     appended: Option<&str>,
@@ -92,12 +93,12 @@ pub fn object_key(
     key
 }
 
-/// Whether a text can be the key of a stored object: plain names, none of which leads out of the destination.
+/// Whether a text is a valid object key: plain names, none of which leads out of the destination.
 pub fn is_object_key(key: &str) -> bool {
     key.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains('\0'))
 }
 
-/// A label as part of a file name: lower-case letters and digits, anything else one hyphen.
+/// A label as part of a file name: lower-case ASCII letters and digits; anything else becomes a single hyphen.
 fn slug(label: &str) -> String {
     const CHARS: usize = 60;
     let mut slug = String::new();
@@ -115,12 +116,12 @@ fn slug(label: &str) -> String {
     if slug.is_empty() { "backup".to_owned() } else { slug.to_owned() }
 }
 
-/// The key of a sealed list of what somebody has; later ones sort behind.
+/// The key of a user's sealed catalogue in `folder`; later keys sort after earlier ones.
 pub fn catalogue_key(folder: &str, now: Timestamp) -> String {
     format!("{folder}/{}.sealed", ulid(now))
 }
 
-/// 48 bits of time, 80 random bits, in Crockford's base 32: sorts by time, collides never.
+/// A ULID: 48 bits of time and 80 random bits, in Crockford's base 32. It sorts by time and never collides in practice.
 fn ulid(now: Timestamp) -> String {
     const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     let millis = u128::from(now.as_millisecond().unsigned_abs()) & ((1 << 48) - 1);
@@ -130,8 +131,8 @@ fn ulid(now: Timestamp) -> String {
     (0..26).rev().map(|place| char::from(DIGITS[(value >> (place * 5)) as usize & 31])).collect()
 }
 
-/// A file name as text that loses nothing: bytes that are no UTF-8, control characters and the backslash itself
-/// become `\xHH`.
+/// A file name as text, without loss: bytes that are not UTF-8, control characters and the backslash itself become
+/// `\xHH`.
 pub fn name_text(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let escape = |text: &mut String, byte: u8| text.push_str(&format!("\\x{byte:02x}"));
@@ -148,7 +149,7 @@ pub fn name_text(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that `name_text` wrote. A backslash that begins no `\xHH` stands for itself.
+/// The bytes that `name_text` encoded. A backslash that does not begin a `\xHH` is taken literally.
 pub fn name_bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -169,7 +170,7 @@ pub fn name_bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What a restore is asked to do.
+/// The fields of a restore request.
 #[derive(Debug, Default)]
 pub struct RestoreInput {
     pub remote_server_id: Field<i64>,
@@ -183,23 +184,23 @@ pub struct RestoreInput {
     pub dry_run: Field<bool>,
 }
 
-/// Further wishes of whoever restores.
+/// Optional settings of a restore.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RestoreOptions {
-    /// Leave out owners, and in a database also privileges: everything belongs to whoever restores.
+    /// Do not restore owners, nor privileges of a database: everything belongs to the user who restores.
     pub no_owner: bool,
-    /// Owners by number in place of by name.
+    /// Restore owners by numeric id instead of by name.
     pub numeric_owner: bool,
     pub restore_devices: bool,
-    /// Say what would be done, and do nothing.
+    /// Report what would be done, without doing it.
     pub dry_run: bool,
 }
 
-/// A checked restore. Whether the server is the user's own is for the store to say.
+/// A checked restore request. Whether the server belongs to the user is checked against the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoreDraft {
     pub server: ServerId,
-    /// Replace what is there; otherwise it stays and the log names it.
+    /// Replace what exists; otherwise it is kept and the log lists it.
     pub overwrite: bool,
     pub options: RestoreOptions,
     pub target: RestoreTarget,
@@ -209,7 +210,7 @@ pub struct RestoreDraft {
 pub enum RestoreTarget {
     /// A folder; empty `entries` means everything.
     Path { path: String, entries: Vec<String> },
-    /// A database; `None` puts back a dump of a whole server.
+    /// A database; `None` restores the dump of a whole server.
     Database { name: Option<String> },
 }
 
@@ -266,7 +267,7 @@ impl RestoreDraft {
     }
 }
 
-/// Nothing but files can be restored in part.
+/// Only backups of files can be restored entry by entry.
 fn refuse_entries(e: &mut Errors, input: &RestoreInput) {
     if input.entries.value().is_some_and(|entries| !entries.is_empty()) {
         e.add("entries", Rule::FilesOnly);
@@ -276,7 +277,7 @@ fn refuse_entries(e: &mut Errors, input: &RestoreInput) {
 fn check_database(e: &mut Errors, input: &RestoreInput, content: Content, overwrite: bool) -> Option<RestoreTarget> {
     refuse_entries(e, input);
     let is_named = input.database_name.value().is_some_and(|name| !name.is_empty());
-    // One of a server's databases goes back by itself, under its name, where each has a dump of its own.
+    // A single database of a server can be restored under its own name if each database has its own dump.
     let has_parts = matches!(content.coverage(), Coverage::Server(_));
     if content.is_whole_server() && !(is_named && has_parts) {
         if is_named {
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_tame_and_never_the_same() {
+    fn keys_are_safe_and_unique() {
         let now: Timestamp = "2025-03-03T10:00:05Z".parse().unwrap();
         let key = |path, label| object_key(path, Some("web"), label, Content::Files, true, now);
         let first = key("/nightly//sites/", "Web: Ünï/../$(id)\u{202e}");
@@ -372,17 +373,17 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_are_told_without_loss() {
+    fn odd_names_are_shown_without_loss() {
         assert_eq!(name_text("ünï $(id)".as_bytes()), "ünï $(id)");
         assert_eq!(name_text(b"a\nb\\c\xff"), "a\\x0ab\\x5cc\\xff");
         for bytes in [b"a\nb\\c\xff".as_slice(), "ünï".as_bytes(), b"\\x41", b"", b"\\"] {
             assert_eq!(name_bytes(&name_text(bytes)), bytes);
         }
-        assert_eq!(name_bytes("\\x+f\\x 1"), b"\\x+f\\x 1", "a sign is no digit");
+        assert_eq!(name_bytes("\\x+f\\x 1"), b"\\x+f\\x 1", "a sign is not a digit");
     }
 
     #[test]
-    fn restores_say_where_to() {
+    fn a_restore_needs_a_target() {
         let text = |value: &str| Field::Value(value.to_owned());
         let files = |path: &str| RestoreInput {
             remote_server_id: Field::Value(1),

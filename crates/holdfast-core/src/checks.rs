@@ -1,4 +1,4 @@
-//! Checks of single fields by what their specification says: each notes what is wrong and gives back the value to use.
+//! Checks of single fields against their specifications: each records what is wrong and returns the value to use.
 
 use crate::fields::{FieldKind, FieldSpec};
 use crate::input::{Errors, Field, Input};
@@ -7,7 +7,7 @@ use crate::rules::{self, Checked};
 use crate::secret::SecretChange;
 
 impl FieldSpec {
-    /// The value under its name or, failing that, under one of the other spellings.
+    /// The value under the field's name or, failing that, under one of its aliases.
     fn find<T>(&self, read: impl Fn(&str) -> Field<T>) -> Field<T> {
         self.aliases.iter().fold(read(self.name), |found, alias| found.or(read(alias)))
     }
@@ -16,12 +16,12 @@ impl FieldSpec {
         self.find(|name| input.text(name))
     }
 
-    /// A line that must be there on create and can be left out of an update.
+    /// A line that is required on create and may be omitted from an update.
     pub fn required_line(&self, errors: &mut Errors, input: &Input, current: Option<&str>) -> Checked<String> {
         rules::required_line(errors, self.name, &self.text(input), self.max_chars(), current)
     }
 
-    /// A line that can be missing; `is_good` judges its form.
+    /// An optional line; `is_good` checks its format.
     pub fn optional_line(
         &self,
         errors: &mut Errors,
@@ -44,7 +44,7 @@ impl FieldSpec {
         })
     }
 
-    /// A list of lines: left out of an update it stays, null empties it.
+    /// A list of lines: kept if an update omits it, emptied by null.
     pub fn line_list(&self, errors: &mut Errors, input: &Input, current: Option<&[String]>) -> Vec<String> {
         let max_items = if let FieldKind::Lines { max_items, .. } = self.kind { max_items } else { 0 };
         match self.find(|name| input.texts(name)) {
@@ -65,7 +65,7 @@ impl FieldSpec {
         rules::integer(errors, self.name, &self.find(|name| input.integer(name)), bounds, current)
     }
 
-    /// Whether a stored number is one that could be given.
+    /// Whether a stored number is within the field's bounds.
     pub fn is_within(&self, stored: &Input) -> bool {
         match (self.kind, stored.integer(self.name).value()) {
             (FieldKind::Integer { min, max }, Some(number)) => (min..=max).contains(number),
@@ -113,7 +113,7 @@ impl FieldSpec {
         None
     }
 
-    /// An id that can be missing: left out it stays, null removes it.
+    /// An optional id: kept if omitted, removed by null.
     pub fn optional_id(&self, errors: &mut Errors, input: &Input, current: Option<i64>) -> Option<i64> {
         match self.find(|name| input.integer(name)) {
             Field::Absent => return current,
@@ -133,7 +133,7 @@ impl FieldSpec {
         rules::secret_change(errors, self.name, &self.text(input))
     }
 
-    /// A secret that must be there: on create it is needed, later it can be left as it is.
+    /// A required secret: needed on create; later it may be omitted to keep the stored one.
     pub fn required_secret(&self, errors: &mut Errors, input: &Input, has_one: bool) -> SecretChange {
         let given = self.text(input);
         match rules::secret_change(errors, self.name, &given) {
@@ -144,7 +144,7 @@ impl FieldSpec {
         SecretChange::Keep
     }
 
-    /// A field that does not count is ignored, but not when it is of the wrong kind.
+    /// Reports a value of the wrong type in a field that does not apply. Such a field is otherwise ignored.
     pub fn check_kind(&self, errors: &mut Errors, input: &Input) {
         let (is_wrong, rule) = match self.kind {
             FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Secret { .. } | FieldKind::Choice(_) => {

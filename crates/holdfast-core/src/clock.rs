@@ -1,4 +1,4 @@
-//! Time: read in one place, passed everywhere else, shown in one format.
+//! The clock, and arithmetic and formats for times. Only the clock reads the current time; everything else receives it.
 
 use std::sync::Arc;
 
@@ -9,33 +9,33 @@ use jiff::tz::TimeZone;
 pub use jiff::Timestamp as Instant;
 pub use jiff::tz::TimeZone as Zone;
 
-/// The only source of "now". Tests bring one that they move by hand.
+/// The only source of "now". Tests use one that they move manually.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 }
 
 pub type SharedClock = Arc<dyn Clock>;
 
-/// The machine's clock, cut to microseconds: that is what the database keeps and the API shows.
+/// The machine's clock, truncated to microseconds, the precision of the database and the API.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else is told to use")]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that everything else has to use")]
     fn now(&self) -> Timestamp {
         from_micros(Timestamp::now().as_microsecond())
     }
 }
 
-/// The first moment of the year 1: what RFC 3339 and most calendars begin with.
+/// The first instant of the year 1, where most calendars begin.
 const EARLIEST_MICROS: i64 = -62_135_596_800_000_000;
 
-/// The nearest time between the years 1 and 9999. Files of other machines claim times that no calendar has.
+/// The nearest time between the years 1 and 9999: files on other machines may have timestamps outside any calendar.
 pub fn from_micros(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(micros.max(EARLIEST_MICROS)).unwrap_or(Timestamp::MAX)
 }
 
-/// RFC 3339 in UTC with six fractional digits, as every answer shows times.
+/// RFC 3339 in UTC with six fractional digits, as in every response.
 pub fn rfc3339(at: Timestamp) -> String {
     const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
     PRINTER.timestamp_to_string(&at)
@@ -56,12 +56,12 @@ pub fn date(at: Timestamp, zone: &TimeZone) -> String {
     at.to_zoned(zone.clone()).strftime("%A, %-d %B %Y").to_string()
 }
 
-/// A date as HTTP headers write it.
+/// Reads a date in the format of HTTP headers.
 pub fn parse_http_date(text: &str) -> Option<Timestamp> {
     jiff::fmt::rfc2822::parse(text).ok().map(|zoned| zoned.timestamp())
 }
 
-/// How far the zone's clocks are ahead of UTC at this instant.
+/// How many seconds the zone's clocks are ahead of UTC at this instant.
 pub fn offset_secs(at: Timestamp, zone: &TimeZone) -> i32 {
     zone.to_offset(at).seconds()
 }
@@ -73,13 +73,13 @@ pub fn start_of_day(now: Timestamp, zone: &TimeZone) -> Timestamp {
     zoned.start_of_day().map_or(now, |start| start.timestamp())
 }
 
-/// So many days before `now`, at the same time of day.
+/// The instant `days` days before `now`, at the same time of day.
 pub fn days_before(now: Timestamp, days: i64, zone: &TimeZone) -> Timestamp {
     let zoned = now.to_zoned(zone.clone());
     zoned.checked_sub(jiff::Span::new().days(days)).map_or(now, |before| before.timestamp())
 }
 
-/// The days from that of `since` to that of `until`, each as `YYYY-MM-DD` with its first instant, in order.
+/// The days from that of `since` to that of `until`, in order, each as `YYYY-MM-DD` with its first instant.
 pub fn days_between(since: Timestamp, until: Timestamp, zone: &TimeZone) -> Vec<(String, Timestamp)> {
     let last = until.to_zoned(zone.clone()).date();
     let mut date = since.to_zoned(zone.clone()).date();
@@ -95,18 +95,18 @@ pub fn days_between(since: Timestamp, until: Timestamp, zone: &TimeZone) -> Vec<
     days
 }
 
-/// Noon of a day that is written `YYYY-MM-DD`.
+/// Noon of a day given as `YYYY-MM-DD`.
 pub fn noon_of(day: &str, zone: &TimeZone) -> Option<Timestamp> {
     let date: jiff::civil::Date = day.parse().ok()?;
     zone.to_ambiguous_zoned(date.at(12, 0, 0, 0)).compatible().ok().map(|noon| noon.timestamp())
 }
 
-/// Later than anything that happens.
+/// A time later than any event.
 pub fn after_all() -> Timestamp {
     Timestamp::MAX
 }
 
-/// The zone of a name such as `Europe/Berlin`, from the database inside the binary.
+/// The zone with a name such as `Europe/Berlin`, from the database in the binary.
 pub fn zone(name: &str) -> Option<TimeZone> {
     jiff::tz::db().get(name).ok()
 }
@@ -118,17 +118,17 @@ pub fn zone_names() -> Vec<String> {
     names
 }
 
-/// The zone of a stored name, which was checked when it was stored.
+/// The zone with a stored name, which was checked when it was stored; otherwise UTC.
 pub fn zone_or_utc(name: &str) -> TimeZone {
     zone(name).unwrap_or(TimeZone::UTC)
 }
 
-/// `seconds` after `now`, or before it.
+/// `seconds` after `now`, or before it if negative.
 pub fn later(now: Timestamp, seconds: i64) -> Timestamp {
     from_micros(now.as_microsecond() + seconds * 1_000_000)
 }
 
-/// From one instant to another, for figures; 0 when the clock was set back in between.
+/// The seconds from one instant to another, for statistics; 0 if the clock was set back in between.
 pub fn seconds_between(from: Timestamp, until: Timestamp) -> f64 {
     (until.as_microsecond() - from.as_microsecond()).max(0) as f64 / 1e6
 }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_starts_in_its_own_zone_also_when_midnight_is_skipped() {
+    fn a_day_starts_in_its_own_zone_even_when_midnight_is_skipped() {
         let berlin = zone("Europe/Berlin").unwrap();
         assert_eq!(start_of_day(at("2025-07-02T23:30:00Z"), &berlin), at("2025-07-02T22:00:00Z"));
         // Santiago's clocks jumped from 24:00 to 01:00 on 8 September 2024.

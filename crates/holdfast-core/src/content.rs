@@ -1,47 +1,47 @@
-//! What is inside a backup, and so how it is opened.
+//! What a backup contains, and therefore how it is read.
 
 use crate::database::DatabaseEngine;
 use crate::source::TaskKind;
 
-/// The form of a backup's plain stream.
+/// The format of a backup's plain stream, before compression and encryption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// A tar archive.
     Files,
     /// One PostgreSQL database in `pg_dump`'s custom format.
     PostgresDatabase,
-    /// All PostgreSQL databases and roles, as SQL of `pg_dumpall`: the form of the first release.
+    /// All PostgreSQL databases and roles, as SQL from `pg_dumpall`: the format of the first release.
     PostgresServerSql,
     /// All PostgreSQL databases, each in `pg_dump`'s custom format, and the roles as data, in a tar archive.
     PostgresServer,
     /// One MySQL or MariaDB database, as SQL.
     MysqlDatabase,
-    /// All MySQL or MariaDB databases, as one dump in SQL: the form of the first release.
+    /// All MySQL or MariaDB databases, as one SQL dump: the format of the first release.
     MysqlServerSql,
-    /// All MySQL or MariaDB databases, each as a dump in SQL, in a tar archive.
+    /// All MySQL or MariaDB databases, each as an SQL dump, in a tar archive.
     MysqlServer,
-    /// An SQLite database, as its own tool copies it.
+    /// An SQLite database, as copied by SQLite's own tool.
     SqliteDatabase,
 }
 
-/// How much of a server is inside.
+/// How much of a server a backup contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
     Files,
     Database(DatabaseEngine),
-    /// Every database of a server, each with a dump of its own, so that one can be restored by itself.
+    /// Every database of a server, each in its own dump, so that one can be restored alone.
     Server(DatabaseEngine),
-    /// Every database of a server in one dump, which goes back as a whole.
+    /// Every database of a server in one dump, which can only be restored as a whole.
     ServerAsOne(DatabaseEngine),
 }
 
 struct Facts {
-    /// How it is stored.
+    /// The stored word for the content.
     word: &'static str,
     coverage: Coverage,
-    /// What the plain stream is called by tools that open it.
+    /// The file extension that tools expect for the plain stream.
     extension: &'static str,
-    /// What tells sources apart. Another form of the same databases is no other source.
+    /// The word for the content in a source key. Formats of the same databases share it: they are the same source.
     source: &'static str,
 }
 
@@ -74,7 +74,7 @@ impl Content {
         }
     }
 
-    /// What a backup of one database, or of all of a server, is made as.
+    /// The content of a new backup of one database, or of all databases of a server.
     pub fn of_database(engine: DatabaseEngine, has_name: bool) -> Self {
         match (engine, has_name) {
             (DatabaseEngine::Postgresql, true) => Self::PostgresDatabase,
@@ -101,7 +101,7 @@ impl Content {
         self.facts().extension
     }
 
-    /// The word for it in the key of a source.
+    /// The word for the content in a source key.
     pub(crate) fn source_word(self) -> &'static str {
         self.facts().source
     }
@@ -120,12 +120,12 @@ impl Content {
         }
     }
 
-    /// Goes back to a path on a server: files, and databases that are files.
+    /// Whether it is restored to a path on a server: files, and databases that are files.
     pub fn goes_to_path(self) -> bool {
         self.database_engine().is_none_or(DatabaseEngine::is_file)
     }
 
-    /// Holds every database of a server rather than one.
+    /// Whether it holds every database of a server rather than one.
     pub fn is_whole_server(self) -> bool {
         matches!(self.coverage(), Coverage::Server(_) | Coverage::ServerAsOne(_))
     }

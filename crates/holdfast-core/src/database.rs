@@ -1,11 +1,12 @@
-//! Kinds of databases.
+//! Database engines.
 
 string_enum! {
     DatabaseEngine { Mysql = "mysql", Postgresql = "postgresql", Sqlite = "sqlite" }
 }
 
 impl DatabaseEngine {
-    /// A database of this engine is a single file without a database server: tasks and restores give its path.
+    /// Whether a database of this engine is a single file without a database server. Tasks and restores then specify
+    /// its path.
     pub fn is_file(self) -> bool {
         match self {
             Self::Mysql | Self::Postgresql => false,
@@ -13,7 +14,7 @@ impl DatabaseEngine {
         }
     }
 
-    /// The product's name, for people.
+    /// The product name, for display.
     pub fn human(self) -> &'static str {
         match self {
             Self::Mysql => "MySQL, MariaDB",

@@ -1,5 +1,5 @@
-//! Backup destinations: where backups are stored. Each type is a file of its own with its fields, its check and how it is
-//! stored.
+//! Backup destinations: where backups are stored. Each type has its own file with its fields, its checks and its stored
+//! form.
 
 mod keys;
 pub mod local;
@@ -35,10 +35,10 @@ impl DestinationKind {
     }
 }
 
-/// What a destination is known by from its first use on: another one in its place is not used.
+/// How a destination is recognised after its first use, so that another one in its place is not used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DestinationIdentity {
-    /// What the marker of its folder says.
+    /// The content of the marker in its folder.
     pub marker: Option<String>,
     /// The fingerprint of its server's host key.
     pub host_key: Option<String>,
@@ -55,7 +55,7 @@ pub enum DestinationSpec {
 const LABEL: FieldSpec = FieldSpec::line("label", limits::TEXT_CHARS).min_chars(1).required().shown_at("/label");
 const KIND: FieldSpec = FieldSpec::choice("type", DestinationKind::WORDS).required().shown_at("/type");
 
-/// What only some types have.
+/// The fields of each type.
 const OF_TYPES: &[&[FieldSpec]] = &[local::FIELDS, s3::FIELDS, sftp::FIELDS];
 
 /// Every field of a destination.
@@ -69,7 +69,7 @@ pub fn type_fields() -> impl Iterator<Item = &'static FieldSpec> {
     OF_TYPES.iter().copied().flatten()
 }
 
-/// Those of them that answers show, in their order.
+/// The fields that depend on the type and that responses show, in this order.
 pub fn shown_fields() -> impl Iterator<Item = &'static FieldSpec> {
     const SHOWN: &[&[FieldSpec]] = &[local::SHOWN, s3::SHOWN, sftp::SHOWN];
     SHOWN.iter().copied().flatten()
@@ -99,7 +99,7 @@ impl DestinationSpec {
         }
     }
 
-    /// Where it is, in a word, for lists: the bucket, the server with the folder. A folder of this machine has no name.
+    /// A short location for lists: the bucket, or the host and folder. Empty for a local folder.
     pub fn short_place(&self) -> String {
         match self {
             Self::Local(_) => String::new(),
@@ -108,7 +108,7 @@ impl DestinationSpec {
         }
     }
 
-    /// Whether a marker in it says that it is the one that was used before.
+    /// Whether it holds a marker that identifies it as the one used before.
     pub fn has_marker(&self) -> bool {
         match self {
             Self::Local(_) | Self::Sftp(_) => true,
@@ -116,26 +116,26 @@ impl DestinationSpec {
         }
     }
 
-    /// Whether it is opened with the owner's own SSH key.
+    /// Whether it is accessed with its owner's SSH key.
     pub fn uses_owner_key(&self) -> bool {
         self.sftp().is_some_and(|sftp| !sftp.has_password)
     }
 
-    /// The same with the host key that its server showed; nothing where one is known already, or none is used.
+    /// A copy with the host key that its server presented; `None` if it has one already or the type uses none.
     pub fn pinned(&self, host_key: &str) -> Option<Self> {
         let sftp = self.sftp().filter(|sftp| sftp.host_key.is_none())?;
         Some(Self::Sftp(SftpDestination { host_key: Some(host_key.to_owned()), ..sftp.clone() }))
     }
 
-    /// Whether it can tell that it keeps versions of what is deleted.
-    pub fn tells_versions(&self) -> bool {
+    /// Whether it can report that it keeps versions of deleted objects.
+    pub fn reports_versions(&self) -> bool {
         match self {
             Self::Local(_) | Self::Sftp(_) => false,
             Self::S3(_) | Self::CustomS3(_) => true,
         }
     }
 
-    /// Where it is, for a person.
+    /// Its location, for display.
     pub fn place(&self) -> String {
         match self {
             Self::Local(_) => "the local disk".to_owned(),
@@ -144,7 +144,7 @@ impl DestinationSpec {
         }
     }
 
-    /// Whether what is stored could have been given: an import takes nothing else.
+    /// Whether the stored settings are usable; an import accepts nothing else.
     pub fn is_sound(&self) -> bool {
         match self {
             Self::Local(_) => true,
@@ -153,14 +153,14 @@ impl DestinationSpec {
         }
     }
 
-    /// Whether what is stored at one of them is at the other, too. A service may get another name with everything in it; a
-    /// bucket does not.
+    /// Whether both have the same type and hold the same objects. A service may get another address and keep its
+    /// content; a bucket does not get another name.
     pub fn holds_the_same(&self, other: &Self) -> bool {
         self.kind() == other.kind() && self.has_same_contents(other)
     }
 
-    /// The same for somebody who knows where it was and not of which type it is: a service may have another address by
-    /// now. Whether two folders are the same, their markers say.
+    /// Whether both hold the same objects, for callers who know the location but not the exact type: a service may have
+    /// another address by now. Any two folders count as the same here; their markers tell them apart.
     pub fn has_same_contents(&self, other: &Self) -> bool {
         match self {
             Self::Local(_) => matches!(other, Self::Local(_)),
@@ -175,7 +175,7 @@ impl DestinationSpec {
         kind: DestinationKind,
         current: Option<&Self>,
     ) -> (Option<Self>, Keys) {
-        // A change of type starts afresh: the new type's fields are all needed.
+        // A new type starts without current values: all of its required fields have to be given.
         let same = current.filter(|was| was.kind() == kind);
         let unused = type_fields().filter(|field| !field.counts(|_| kind.as_str().to_owned()));
         unused.for_each(|field| field.check_kind(errors, input));
@@ -207,7 +207,7 @@ impl DestinationSpec {
         values
     }
 
-    /// What `write` wrote.
+    /// Reads what `write` wrote.
     pub fn read(stored: &Input) -> Option<Self> {
         Some(match DestinationKind::parse(stored.text(KIND.name).value()?)? {
             DestinationKind::Local => Self::Local(LocalDestination),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_show_is_what_the_fields_say() {
+    fn the_shown_fields_are_those_with_a_place_in_responses() {
         let names = |fields: Vec<&'static FieldSpec>| -> std::collections::BTreeSet<&str> {
             fields.into_iter().map(|field| field.name).collect()
         };

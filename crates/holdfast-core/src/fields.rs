@@ -1,34 +1,34 @@
-//! Fields as data. A specification lists its fields once: what each is called, what it holds and within which limits.
-//! Checks, forms, the OpenAPI document, `apply` and whatever else needs to know the fields read that list.
+//! Fields as data. A specification lists its fields once, with their names, types and limits. Checks, forms, the
+//! OpenAPI document, `apply` and everything else that needs to know the fields read that list.
 
 /// One field of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldSpec {
     pub name: &'static str,
-    /// Other spellings that related products use.
+    /// Other names that related products use for it.
     pub aliases: &'static [&'static str],
     pub kind: FieldKind,
-    /// What there is to know about it, for the OpenAPI document.
+    /// Its description in the OpenAPI document.
     pub about: &'static str,
     /// Must be given on create.
     pub is_required: bool,
     /// Null is allowed; it clears the field or gives it its default.
     pub is_nullable: bool,
     pub default: Option<DefaultValue>,
-    /// The field that decides whether this one counts, and the values with which it does.
+    /// The field that decides whether this one applies, and the values for which it does.
     pub only_if: Option<(&'static str, &'static [&'static str])>,
-    /// Where answers show it, as a JSON pointer; of a secret, where they say whether it is set.
+    /// Where responses show it, as a JSON pointer; for a secret, where they show whether it is set.
     pub shown_at: Option<&'static str>,
-    /// Of the values with which the field counts, those with which answers show it; all of them where there are none.
+    /// Those values of the `only_if` field for which responses show this one; empty for all of them.
     pub shown_if: &'static [&'static str],
-    /// A change of it needs the secrets again: they were given for somebody else.
-    pub renews_secrets: bool,
+    /// Changing it requires the secrets again: the stored ones were given for another recipient.
+    pub requires_secrets: bool,
 }
 
 /// What a field holds.
 #[derive(Debug, Clone, Copy)]
 pub enum FieldKind {
-    /// One line of text. The pattern is a regular expression for clients; the check is the specification's own.
+    /// One line of text. The pattern is a regular expression for clients; the specification has its own check.
     Line {
         min_chars: usize,
         max_chars: usize,
@@ -55,7 +55,7 @@ pub enum FieldKind {
     Ids {
         max_items: usize,
     },
-    /// Never shown again.
+    /// Text that is never shown again.
     Secret {
         min_chars: usize,
         max_chars: usize,
@@ -82,7 +82,7 @@ impl FieldSpec {
             only_if: None,
             shown_at: None,
             shown_if: &[],
-            renews_secrets: false,
+            requires_secrets: false,
         }
     }
 
@@ -147,13 +147,13 @@ impl FieldSpec {
         Self { shown_at: Some(pointer), ..self }
     }
 
-    /// Answers show it only with these values of the field that decides whether it counts.
+    /// Responses show it only for these values of the `only_if` field.
     pub const fn shown_if(self, values: &'static [&'static str]) -> Self {
         Self { shown_if: values, ..self }
     }
 
-    pub const fn renews_secrets(self) -> Self {
-        Self { renews_secrets: true, ..self }
+    pub const fn requires_secrets(self) -> Self {
+        Self { requires_secrets: true, ..self }
     }
 
     pub const fn default_to(self, default: DefaultValue) -> Self {
@@ -165,7 +165,7 @@ impl FieldSpec {
             FieldKind::Line { min_chars, max_chars, .. } => {
                 Self { kind: FieldKind::Line { min_chars, max_chars, pattern: Some(pattern) }, ..self }
             }
-            // Said when the program is compiled: fields are constants.
+            // Fails at compile time: fields are constants.
             _ => panic!("only a line has a pattern"),
         }
     }
@@ -176,16 +176,16 @@ impl FieldSpec {
                 Self { kind: FieldKind::Line { min_chars, max_chars, pattern }, ..self }
             }
             FieldKind::Secret { max_chars, .. } => Self { kind: FieldKind::Secret { min_chars, max_chars }, ..self },
-            _ => panic!("only lines and secrets have a least length"),
+            _ => panic!("only lines and secrets have a minimum length"),
         }
     }
 
-    /// Whether it counts, given the values of the others.
+    /// Whether it applies, given the values of the other fields.
     pub fn counts(&self, value: impl FnOnce(&str) -> String) -> bool {
         self.only_if.is_none_or(|(field, values)| values.contains(&value(field).as_str()))
     }
 
-    /// Whether answers show it, given the values of the others.
+    /// Whether responses show it, given the values of the other fields.
     pub fn is_shown(&self, value: impl Fn(&str) -> String) -> bool {
         let is_listed = |(field, _)| self.shown_if.is_empty() || self.shown_if.contains(&value(field).as_str());
         self.shown_at.is_some() && self.counts(&value) && self.only_if.is_none_or(is_listed)
@@ -195,7 +195,7 @@ impl FieldSpec {
         matches!(self.kind, FieldKind::Secret { .. })
     }
 
-    /// The longest text it takes.
+    /// The maximum length of its text.
     pub fn max_chars(&self) -> usize {
         match self.kind {
             FieldKind::Line { max_chars, .. }

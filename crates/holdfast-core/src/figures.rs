@@ -1,6 +1,6 @@
-//! Figures as people read them.
+//! Human-readable figures.
 
-/// `82.2 MB`.
+/// A size such as `82.2 MB`.
 pub fn size(bytes: i64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes.abs() < 1000 {

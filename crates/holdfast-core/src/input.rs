@@ -1,19 +1,19 @@
-//! What a person sent, before it is known to be right: fields that may be missing, empty, of the wrong kind or
-//! good, and the errors found in them, field by field.
+//! Unvalidated input: fields that may be missing, null, of the wrong type or valid, and the errors found in them, field
+//! by field.
 
 use std::collections::BTreeMap;
 
 use crate::refusal::Rule;
 
-/// One field of a request. API and pages both turn what they received into these.
+/// One field of a request, to the API or from a page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Field<T> {
-    /// Not mentioned: keeps its value on update, takes its default on create.
+    /// Omitted: keeps its value on update, takes its default on create.
     #[default]
     Absent,
-    /// Mentioned and empty: clears what can be cleared.
+    /// Given but empty: clears what can be cleared.
     Null,
-    /// Of another kind than the field wants, a number where a text belongs.
+    /// Of another type than the field expects, such as a number instead of text.
     WrongType,
     Value(T),
 }
@@ -39,14 +39,14 @@ impl<T> Field<T> {
         }
     }
 
-    /// The first of two spellings of a field that was used.
+    /// This field or, if it is absent, `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         if self.is_absent() { other } else { self }
     }
 }
 
-/// A value as somebody sent it, or as it is stored.
+/// A value as it was sent or as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Null,
@@ -55,7 +55,7 @@ pub enum Value {
     Text(String),
     List(Vec<Value>),
     Object(Input),
-    /// Something that no field takes, such as a fraction.
+    /// Something that no field accepts, such as a fraction.
     Other,
 }
 
@@ -83,12 +83,12 @@ impl<T: Into<Value>> From<Vec<T>> for Value {
     }
 }
 
-/// Values by name: the fields of a request before anything is known of them, or those of a specification.
+/// Values by name: the unvalidated fields of a request, or the stored ones of a specification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Input(Vec<(String, Value)>);
 
 impl Input {
-    /// Sets a value, in place of the one that may be there.
+    /// Sets a value, replacing an existing one.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.set(name, value);
@@ -103,7 +103,7 @@ impl Input {
         }
     }
 
-    /// Sets what a form has: nothing when the field is absent.
+    /// Sets the field of a form; does nothing if it is absent.
     pub fn set_field(&mut self, name: &str, field: Field<String>) {
         match field {
             Field::Absent => {}
@@ -113,7 +113,7 @@ impl Input {
         }
     }
 
-    /// Leaves a field out, as if nobody had mentioned it.
+    /// Removes a field, as if it had been omitted.
     pub fn remove(&mut self, name: &str) {
         self.0.retain(|(known, _)| known != name);
     }
@@ -194,7 +194,7 @@ impl Errors {
         self.0.entry(field.to_owned()).or_default().push(rule);
     }
 
-    /// Adds the errors of another check under names of its own; those without a name are left out.
+    /// Adds the errors of another check under the field names that `name` returns; fields without a name are dropped.
     pub fn add_all(&mut self, others: &Errors, name: impl Fn(&str) -> Option<&str>) {
         for (field, rules) in others.iter() {
             if let Some(name) = name(field) {
@@ -215,7 +215,7 @@ impl Errors {
         self.0.iter().map(|(field, rules)| (field.as_str(), rules.as_slice()))
     }
 
-    /// Every field with its errors in the words of the API document.
+    /// Every field with its error messages, as worded in the API document.
     pub fn english(&self) -> impl Iterator<Item = (&str, Vec<String>)> {
         self.iter().map(|(field, rules)| (field, rules.iter().map(|rule| rule.english(field)).collect()))
     }

@@ -1,8 +1,8 @@
-//! When a worker counts as gone: by its silence, and not by anybody's clock.
+//! When a worker counts as lost: if its heartbeat stops, independently of anyone's clock.
 //!
-//! A worker changes its run's beat all the time. Whoever looks and finds the same beat again counts the time since the
-//! look before; enough of it, and the worker has lost its run. A clock that jumps, or a watcher that slept for an
-//! hour, adds one look's worth and no more.
+//! A worker keeps changing its run's heartbeat. A monitor that finds the same heartbeat again adds up the time since
+//! its previous look; once the sum reaches the lease, the worker has lost its run. A clock that jumps, or a monitor
+//! that slept for an hour, adds no more than one look's worth.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::ids::RunId;
 
-/// What one look can add at most.
+/// The most time that a single look can add.
 const LONGEST_LOOK: SignedDuration = SignedDuration::from_secs(5);
 
-/// A running run as it is in the database: whose it is, and when its worker last gave a sign.
+/// The heartbeat of a running run, as stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
     pub run: RunId,
     pub epoch: i64,
-    /// Anything that changes with each sign.
+    /// A value that changes with each heartbeat.
     pub sign: i64,
 }
 
-/// What one watcher remembers between its looks.
+/// What a monitor remembers between its looks.
 #[derive(Debug, Default)]
 pub struct LeaseMonitor {
     looked_at: Option<Timestamp>,
@@ -31,7 +31,7 @@ pub struct LeaseMonitor {
 }
 
 impl LeaseMonitor {
-    /// Looks at everything that runs; gives what has been silent for as long as a lease lasts.
+    /// Looks at all running runs and returns those whose heartbeat has not changed for the length of a lease.
     pub fn look(&mut self, running: &[Heartbeat], lease: Duration, now: Timestamp) -> Vec<Heartbeat> {
         let lease = SignedDuration::try_from(lease).unwrap_or(SignedDuration::MAX);
         let since = self.looked_at.map_or(SignedDuration::ZERO, |before| now.duration_since(before));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_for_a_lease_is_a_loss() {
+    fn a_worker_that_is_silent_for_a_lease_loses_its_run() {
         let mut watch = LeaseMonitor::default();
         for second in 0..60 {
             assert_eq!(watch.look(&[beat(7)], LEASE, at(second)), []);

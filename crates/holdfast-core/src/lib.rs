@@ -1,4 +1,4 @@
-//! The pure domain of Holdfast: what things are and which rules they obey. No IO, no async, no wire format.
+//! The pure domain model of Holdfast: its types and their rules. No I/O, no async, no wire format.
 
 #[macro_use]
 mod string_enum;

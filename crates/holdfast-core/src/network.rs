@@ -1,11 +1,11 @@
-//! Grammar of host names, e-mail and web addresses. Only the syntax is judged here; what an address leads to is
-//! checked when it is connected to.
+//! Syntax of host names, email addresses and URLs. Where an address leads is checked when connecting to it.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::limits;
 
-/// An IP address or a host name of letters, digits, hyphens and dots. Nothing in it can become an option or syntax.
+/// An IP address or a host name of letters, digits, hyphens, underscores and dots. It cannot be taken for an option or
+/// for shell syntax.
 pub fn is_host(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok() || is_host_name(text)
 }
@@ -47,8 +47,8 @@ pub fn is_web_url(text: &str) -> bool {
         && url::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// A web URL that names a service and nothing else: no user, query or fragment that could carry a secret into
-/// answers and logs.
+/// A web URL that identifies a service and nothing else: no user, query or fragment that could leak a secret into
+/// responses and logs.
 pub fn is_endpoint_url(text: &str) -> bool {
     is_web_url(text)
         && url::Url::parse(text).is_ok_and(|url| {
@@ -56,8 +56,8 @@ pub fn is_endpoint_url(text: &str) -> bool {
         })
 }
 
-/// Whom limits by address count together: one IPv4 address, however it was written, or the 64 bits of IPv6 that one
-/// customer of a provider holds at least.
+/// The client that rate limits by address count: one IPv4 address, however it was written, or an IPv6 /64 network, the
+/// least that a provider gives a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientKey(IpAddr);
 

@@ -1,4 +1,4 @@
-//! Notices: what people are told, over which streams, when, and how often.
+//! Notices: what users are notified of, over which streams, when and how often.
 
 use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
@@ -9,7 +9,7 @@ use crate::schedule::{Schedule, TimeOfDay};
 use crate::string_enum::UnknownWord;
 
 string_enum! {
-    /// What a notice is about. The three of the heartbeat go to a task's own URL and not to streams.
+    /// What a notice is about. The three heartbeat kinds go to a task's own URL, not to streams.
     NoticeKind {
         Success = "success",
         Failure = "failure",
@@ -30,18 +30,19 @@ string_enum! {
 }
 
 string_enum! {
-    /// Where a notice is. All but the first are ends.
+    /// The state of a notice. All but the first are final.
     NoticeStatus {
         Pending = "pending",
         Delivered = "delivered",
         Undelivered = "undelivered",
-        // A later one says all that matters; only heartbeats are.
+        // Replaced by a later one; only heartbeats are.
         Superseded = "superseded",
     }
 }
 
 impl NoticeKind {
-    /// Whether a stream with these flags wants it: successes are for one kind, everything that is not one for the other.
+    /// Whether a stream with these flags receives it: successes need `on_success`, everything else `on_failure`.
+    /// Heartbeats and weekly summaries do not go through these flags.
     pub fn is_wanted(self, on_success: bool, on_failure: bool) -> bool {
         match self {
             Self::Success => on_success,
@@ -59,7 +60,7 @@ impl NoticeKind {
         }
     }
 
-    /// What is added to the URL of a heartbeat.
+    /// What is appended to the path of a heartbeat URL.
     pub fn heartbeat_suffix(self) -> Option<&'static str> {
         let start = (self == Self::HeartbeatStart).then_some("start");
         start.or((self == Self::HeartbeatFail).then_some("fail"))
@@ -70,27 +71,27 @@ impl NoticeKind {
     }
 }
 
-/// What a successful run is to a stream: the good news after bad ones goes to those who heard the bad ones.
+/// The kind of notice for a successful run: a recovery for streams that were notified of the failure before it.
 pub fn success_kind(on_failure: bool, was_told: bool) -> NoticeKind {
     if on_failure && was_told { NoticeKind::Recovered } else { NoticeKind::Success }
 }
 
-/// Seconds before each try, counted from the one before it.
+/// Seconds to wait before each attempt, counted from the previous one.
 const TRIES: [i64; 5] = [0, 30, 120, 600, 3600];
-/// A channel that asks for more patience than this gets it only up to here.
+/// The longest delay requested by a channel that is honoured, in seconds.
 pub const LONGEST_WAIT: i64 = 6 * 3600;
 
-/// How many seconds after a failed try the next one comes, when `tries` were made; `None` when that was the last.
+/// Seconds to wait after a failed attempt, given the number of attempts so far; `None` if that was the last.
 pub fn next_try(tries: i64, retry_after: Option<i64>) -> Option<i64> {
     let wait = *TRIES.get(usize::try_from(tries).ok()?)?;
     Some(wait.max(retry_after.unwrap_or(0).min(LONGEST_WAIT)))
 }
 
-/// A reason that stays the same is told again after this long: a day, but for a run that is a little faster than
-/// yesterday's.
+/// A failure with the same reason is reported again after this time: a day, less a margin for a run that is a little
+/// faster than yesterday's.
 const REMINDER: SignedDuration = SignedDuration::from_hours(23);
 
-/// What people hear of a task that does not succeed.
+/// What is reported about a task that does not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     Failing(FailureCode),
@@ -118,20 +119,20 @@ impl TryFrom<String> for Trouble {
     }
 }
 
-/// What people heard of last, and when.
+/// What was reported last, and when.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<T> {
     pub what: T,
     pub at: Timestamp,
 }
 
-/// Whether something is news: the first, another reason, or the same one a day later. One that was told a day in the
-/// future was told by a wrong clock.
-pub fn is_news<T: PartialEq>(told: Option<Told<T>>, what: T, now: Timestamp) -> bool {
+/// Whether something is worth reporting: the first, one with another reason, or the same one a day later. A report
+/// dated a day in the future was made by a wrong clock.
+pub fn is_news<T: Copy + PartialEq>(told: Option<Told<T>>, what: T, now: Timestamp) -> bool {
     told.is_none_or(|told| told.what != what || now.duration_since(told.at).abs() >= REMINDER)
 }
 
-/// When somebody does not want to hear anything, in their own zone.
+/// The hours in which a user does not want to be notified, in their own time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuietHours {
     pub from: TimeOfDay,
@@ -139,7 +140,7 @@ pub struct QuietHours {
 }
 
 impl QuietHours {
-    /// The end of the quiet hours that `now` is in; `None` when it is in none.
+    /// The end of the quiet hours; `None` if `now` is outside of them.
     pub fn end(self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let local = now.to_zoned(zone.clone());
         let (from, until, at) = (self.from.to_time(), self.until.to_time(), local.time());
@@ -152,12 +153,12 @@ impl QuietHours {
     }
 }
 
-/// How late a slot's success may be before somebody has to look.
+/// The bounds on how late a slot's success may be before the task is overdue.
 const LEAST_PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 const MOST_PATIENCE: SignedDuration = SignedDuration::from_hours(24);
 
-/// When a task that last succeeded (or was made, or resumed) at `since` is overdue: half a period after its next slot,
-/// at most a day.
+/// When a task that last succeeded (or was created or resumed) at `since` becomes overdue: half a period after its next
+/// slot, but at least ten minutes and at most a day.
 pub fn overdue_at(schedule: &Schedule, since: Timestamp) -> Option<Timestamp> {
     let slot = schedule.next_after(since)?;
     let period = schedule.next_after(slot).map_or(MOST_PATIENCE, |next| next.duration_since(slot));
@@ -167,15 +168,15 @@ pub fn overdue_at(schedule: &Schedule, since: Timestamp) -> Option<Timestamp> {
 /// An overdue task is reported once a day.
 pub const OVERDUE_AGAIN: SignedDuration = SignedDuration::from_hours(24);
 
-/// When a task is overdue whose `overdue` lies later than any success up to `now`, or any reminder, would have put it;
-/// `None` when it is right.
-pub fn overdue_pulled_back(schedule: &Schedule, overdue: Timestamp, now: Timestamp) -> Option<Timestamp> {
+/// The corrected overdue time of a task whose `overdue` is later than any success up to `now`, or any reminder, would
+/// have set it; `None` if it is right.
+pub fn corrected_overdue(schedule: &Schedule, overdue: Timestamp, now: Timestamp) -> Option<Timestamp> {
     let due = overdue_at(schedule, now)?;
     let again = now.checked_add(OVERDUE_AGAIN).ok()?;
     (overdue > due.max(again)).then_some(due)
 }
 
-/// When a summary of the week is sent, in its reader's zone.
+/// The hour at which weekly summaries are sent, in the recipient's time zone.
 const SUMMARY_HOUR: i8 = 8;
 
 /// The first Monday at eight after `now`.
@@ -228,11 +229,11 @@ mod tests {
     }
 
     #[test]
-    fn tries_become_rarer_and_end() {
+    fn attempts_become_rarer_and_end() {
         let waits: Vec<_> = (1..=5).map(|tries| next_try(tries, None)).collect();
         assert_eq!(waits, [Some(30), Some(120), Some(600), Some(3600), None]);
-        assert_eq!(next_try(1, Some(90)), Some(90), "a channel that asks for patience gets it");
-        assert_eq!(next_try(2, Some(5)), Some(120), "but not less than our own");
+        assert_eq!(next_try(1, Some(90)), Some(90), "the delay that a channel requests is honoured");
+        assert_eq!(next_try(2, Some(5)), Some(120), "but it is never shorter than our own");
         assert_eq!(next_try(1, Some(i64::MAX)), Some(LONGEST_WAIT));
         assert_eq!(next_try(5, Some(1)), None);
     }
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_clock_ahead_left_is_pulled_back() {
+    fn overdue_times_set_by_a_clock_that_was_ahead_are_corrected() {
         let hourly = Schedule {
             frequency: Frequency::Hourly,
             time: None,
@@ -293,9 +294,9 @@ mod tests {
         };
         let now = at("2025-03-03T03:04:00Z");
         let right = overdue_at(&hourly, now).unwrap();
-        assert_eq!(overdue_pulled_back(&hourly, right, now), None);
-        assert_eq!(overdue_pulled_back(&hourly, at("2025-03-04T03:04:00Z"), now), None, "a reminder tomorrow is right");
-        assert_eq!(overdue_pulled_back(&hourly, at("2026-03-03T04:30:00Z"), now), Some(right));
+        assert_eq!(corrected_overdue(&hourly, right, now), None);
+        assert_eq!(corrected_overdue(&hourly, at("2025-03-04T03:04:00Z"), now), None, "a reminder tomorrow is right");
+        assert_eq!(corrected_overdue(&hourly, at("2026-03-03T04:30:00Z"), now), Some(right));
         let told = Some(Told { what: "connect", at: at("2026-03-03T00:00:00Z") });
         assert!(is_news(told, "connect", now), "nobody was told in the future");
     }

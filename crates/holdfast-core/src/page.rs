@@ -1,4 +1,4 @@
-//! Which part of a list is asked for.
+//! Pagination of lists.
 
 use crate::input::Errors;
 use crate::limits;
@@ -11,7 +11,7 @@ pub struct PageRequest {
 }
 
 impl PageRequest {
-    /// Reads the two query parameters. More than the maximum per page is cut down rather than refused.
+    /// Reads the two query parameters. Values above the maximum are reduced to it rather than refused.
     pub fn parse(page: Option<&str>, per_page: Option<&str>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let page = positive(&mut errors, "page", page, 1);
@@ -28,7 +28,7 @@ impl PageRequest {
     }
 }
 
-/// A whole number of at least one from a query parameter; digits beyond 64 bits count as very many.
+/// A whole number of at least one from a query parameter; numbers beyond 64 bits become the largest one.
 pub fn positive(errors: &mut Errors, field: &str, text: Option<&str>, default: i64) -> i64 {
     let Some(text) = text else { return default };
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -42,7 +42,7 @@ pub fn positive(errors: &mut Errors, field: &str, text: Option<&str>, default: i
     value
 }
 
-/// One page of a list and how many there are in all.
+/// One page of a list, and the number of items in all.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
     pub items: Vec<T>,

@@ -1,4 +1,4 @@
-//! What somebody asks of a server before they make a task: what is in a folder, which databases there are, how much
+//! Questions to a server while a task is being set up: what a folder contains, which databases there are, and how much
 //! there is to copy.
 
 use crate::database::DatabaseEngine;
@@ -6,15 +6,15 @@ use crate::input::{Input, Value};
 use crate::limits;
 use crate::source::SourceSpec;
 
-/// Between the parts of a stored question or answer. Validation refuses control characters in what people send.
+/// Separates the parts of a stored question or answer. Validation refuses control characters in input.
 const PART: char = '\u{1f}';
 
-/// Things of one folder that are told of; nobody looks through more.
+/// The most entries of one folder that are listed.
 pub const FOLDER_ITEMS: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
-    /// What is in this folder.
+    /// What this folder contains.
     Folder(String),
     /// Which databases there are.
     Databases,
@@ -54,7 +54,7 @@ impl Question {
     }
 }
 
-/// A field of a source: a letter for what it is, then its value; lists have one item a line.
+/// A field of a source: a letter for its type, then its value; lists have one item per line.
 fn pack(value: &Value) -> String {
     match value {
         Value::Bool(value) => format!("b{value}"),
@@ -80,7 +80,7 @@ fn unpack(text: &str) -> Option<Value> {
     })
 }
 
-/// One thing in a folder of a server.
+/// An entry of a folder on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderItem {
     pub name: String,
@@ -160,8 +160,8 @@ impl Answer {
     }
 }
 
-/// A name from elsewhere on one line. One with control characters cannot be asked for by this, which is told apart by
-/// the sign in their place.
+/// A name from a server, on one line. Control characters are replaced; a name that contains the replacement character
+/// cannot be used to ask for the entry.
 fn clean(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).take(limits::PATH_CHARS).collect()
 }

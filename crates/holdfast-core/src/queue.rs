@@ -1,22 +1,22 @@
-//! Whose turn it is: fair between users, and no more at once than a server or a user may have.
+//! The order of queued runs: fair between users, and within the limits on concurrent runs per server and per user.
 //!
-//! Each run has a turn. A user's runs take one turn after the other, never going back behind the highest that was served;
-//! whoever queues a thousand runs therefore waits behind everybody's first one, and whoever comes back again and again
-//! gets a later turn each time, so that those who wait get theirs.
+//! Each run has a turn. A user's runs get consecutive turns, and none gets a turn before the highest that was served.
+//! Whoever queues a thousand runs therefore waits behind everybody's first one, and whoever comes back again and again
+//! gets a later turn each time, so nobody waits for ever.
 
 use std::collections::HashMap;
 
 use crate::database::DatabaseEngine;
 use crate::ids::{ServerId, UserId};
 
-/// The turn of a new run: not before the highest that was served, and after all of the user's own.
+/// The turn of a new run: not before the highest that was served, and after all of the user's other runs.
 pub fn turn(highest_served: Option<i64>, last_of_user: Option<i64>) -> i64 {
     highest_served.unwrap_or(0).max(last_of_user.map_or(0, |last| last + 1))
 }
 
-/// Runs at once, over all workers.
+/// Limits on concurrent runs, across all workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AtOnce {
+pub struct ConcurrencyLimits {
     /// Long runs of one server.
     pub per_server: usize,
     /// Long runs of one user.
@@ -25,8 +25,8 @@ pub struct AtOnce {
     pub checks_per_user: usize,
 }
 
-/// How places that everybody wants are shared: no user has more than some of them, and the last ones are for users who
-/// have none. A few users who fill their shares therefore keep nobody else out.
+/// How limited places are shared: each user may hold `per_user` of them at most, and the last `reserved` ones are for
+/// users who hold none. A few users who fill their shares therefore keep nobody else out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     pub per_user: usize,
@@ -34,30 +34,30 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether a user who has so many places may have one more of the free ones.
+    /// Whether a user who holds `own` places may take another one when `free` are left.
     pub fn allows(self, own: usize, free: usize) -> bool {
         let is_reserved = own > 0 && free <= self.reserved;
         free > 0 && own < self.per_user && !is_reserved
     }
 }
 
-/// Where the long runs that are chosen will run.
+/// The places available for long runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Places {
     pub free: usize,
-    /// How many of the free ones are for users who have no run under way.
+    /// How many of the free places are for users who have no run under way.
     pub reserved: usize,
 }
 
 impl Places {
-    /// One place of a worker's is reserved, unless one user may have all of them anyway.
-    pub fn of_worker(free: usize, in_all: usize, limits: AtOnce) -> Self {
+    /// One of a worker's places is reserved, unless a single user may take all of them anyway.
+    pub fn of_worker(free: usize, in_all: usize, limits: ConcurrencyLimits) -> Self {
         Self { free, reserved: usize::from(limits.per_user < in_all) }
     }
 }
 
-/// A machine, by the key that it shows, once it has shown one, and by its address: several servers of a user may be one
-/// machine, with another name or another SSH user.
+/// A machine, identified by its address and, once it is known, by its host key: several servers of a user may be the
+/// same machine under another name or with another SSH user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     key: Option<String>,
@@ -65,7 +65,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// `jump` is the address that it is reached through.
+    /// `jump` is the address of the jump host, if there is one.
     pub fn new(address: (&str, i64), jump: Option<(&str, i64)>, key: Option<String>) -> Self {
         let text = |(name, port): (&str, i64)| format!("{}:{port}", name.trim_end_matches('.').to_lowercase());
         let through = jump.map(|jump| format!(" via {}", text(jump))).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Host {
 pub enum Extent {
     /// Everything below a path.
     Files(String),
-    /// One database, or all of them, of one engine, if it is known.
+    /// One database, or all of them, of one engine; `None` for an unknown engine or for all databases.
     Database(Option<DatabaseEngine>, Option<String>),
 }
 
@@ -94,7 +94,8 @@ impl Extent {
     pub fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Files(own), Self::Files(other)) => {
-                // One is the other, or above it: the shorter one's names begin the longer one's.
+                // One path equals or contains the other: the names of the shorter one are a prefix of those of the
+                // longer one.
                 names(own).zip(names(other)).all(|(own, other)| own == other)
             }
             (Self::Database(own_engine, own), Self::Database(other_engine, other)) => {
@@ -104,7 +105,7 @@ impl Extent {
         }
     }
 
-    /// Whether both are the same place, as far as is known.
+    /// Whether both are the same, as far as is known.
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Files(own), Self::Files(other)) => names(own).eq(names(other)),
@@ -113,7 +114,7 @@ impl Extent {
     }
 }
 
-/// `None` is unknown, or all of them.
+/// `None` stands for unknown or for all.
 fn can_be_same<T: PartialEq>(own: &Option<T>, other: &Option<T>) -> bool {
     own.is_none() || other.is_none() || own == other
 }
@@ -122,8 +123,8 @@ fn names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| !matches!(*name, "" | "."))
 }
 
-/// How a run uses its server. Backups read, restores write: a backup of what is being restored would hold half of it,
-/// and two restores into one place would mix.
+/// How a run uses its server: backups read, restores write. A backup of data that is being restored would be
+/// incomplete, and two restores into the same place would get mixed up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     pub extent: Extent,
@@ -136,27 +137,27 @@ impl Access {
     }
 }
 
-/// Whom a run concerns. Short ones, such as checks, concern nobody and never wait for long ones.
+/// What a long run occupies. Short runs, such as checks, occupy nothing and never wait for long ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     pub user: UserId,
     pub server: Option<ServerId>,
-    /// `None` for runs that leave the data of servers alone, such as verifications.
+    /// `None` for runs that do not touch the data on servers, such as verifications.
     pub access: Option<(Host, Access)>,
 }
 
-/// Keeps count of what runs while runs are chosen, in the order of their turns.
+/// Decides which queued runs may start, in the order of their turns, and keeps count of what is running.
 pub struct Chooser {
-    limits: AtOnce,
+    limits: ConcurrencyLimits,
     places: Places,
     servers: HashMap<ServerId, usize>,
     users: HashMap<UserId, usize>,
-    /// By user and each name of a machine: nobody waits for somebody else's runs, who may only claim to know the machine.
+    /// By user and by each name of a machine. Users never wait for each other's runs: anyone can claim an address.
     in_use: HashMap<(UserId, String), Vec<Access>>,
 }
 
 impl Chooser {
-    pub fn new(limits: AtOnce, places: Places, running: impl IntoIterator<Item = Load>) -> Self {
+    pub fn new(limits: ConcurrencyLimits, places: Places, running: impl IntoIterator<Item = Load>) -> Self {
         let mut chooser =
             Self { limits, places, servers: HashMap::new(), users: HashMap::new(), in_use: HashMap::new() };
         for load in running {
@@ -165,10 +166,10 @@ impl Chooser {
         chooser
     }
 
-    /// Whether the next in line may start now; counts it when it may.
+    /// Whether the next run in line may start now; if so, it is counted.
     pub fn may_start(&mut self, load: Load) -> bool {
         if self.is_in_use(&load) {
-            // Whoever comes later does not overtake it, or it might wait for ever.
+            // Later runs must not overtake it, or it might wait for ever.
             self.reserve(load);
             return false;
         }
@@ -185,8 +186,8 @@ impl Chooser {
         may
     }
 
-    /// A user's last place is for a server that has no run under way: one or two servers that answer slowly do not hold
-    /// up the backups of all others.
+    /// A user's last place is for a server that has no run under way, so that one or two slow servers do not hold up
+    /// the backups of all others.
     fn is_kept_for_another_server(&self, at_server: usize, of_user: usize) -> bool {
         self.limits.per_server < self.limits.per_user && at_server > 0 && of_user + 1 >= self.limits.per_user
     }
@@ -209,7 +210,7 @@ impl Chooser {
         let Some((host, access)) = load.access else { return };
         for name in host.names() {
             let used = self.in_use.entry((load.user, name.clone())).or_default();
-            // Thousands may wait for the same place.
+            // Thousands of runs may wait for the same place.
             if !used.contains(&access) {
                 used.push(access.clone());
             }
@@ -226,7 +227,7 @@ mod tests {
     }
 
     fn chooser() -> Chooser {
-        let limits = AtOnce { per_server: 9, per_user: 9, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 9, per_user: 9, checks_per_user: 1 };
         Chooser::new(limits, Places { free: 9, reserved: 0 }, [])
     }
 
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_users_last_place_is_for_a_server_with_no_run_under_way() {
-        let limits = AtOnce { per_server: 2, per_user: 4, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 1 };
         let mut chooser = Chooser::new(limits, Places { free: 9, reserved: 0 }, []);
         let taken = [1, 2, 3, 4].map(|server| (0..5).filter(|_| chooser.may_start(load(1, server))).count());
         assert_eq!(taken, [2, 1, 1, 0]);
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn limits_hold_for_each_server_and_each_user() {
-        let limits = AtOnce { per_server: 2, per_user: 3, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 1 };
         let mut chooser = Chooser::new(limits, Places { free: 9, reserved: 0 }, [load(1, 1)]);
         assert!(chooser.may_start(load(1, 1)));
         assert!(!chooser.may_start(load(1, 1)), "the server has two");
@@ -324,19 +325,19 @@ mod tests {
 
     #[test]
     fn the_last_place_is_for_a_user_with_no_run_under_way() {
-        let limits = AtOnce { per_server: 10, per_user: 4, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 10, per_user: 4, checks_per_user: 1 };
         let mut chooser = Chooser::new(limits, Places::of_worker(8, 8, limits), []);
         let taken = [1, 2].map(|user| (0..9).filter(|_| chooser.may_start(load(user, user))).count());
         assert_eq!(taken, [4, 3]);
         assert!(chooser.may_start(load(3, 3)), "a third user's run starts");
         assert!(!chooser.may_start(load(4, 4)), "no place is left");
-        // Where one user may have every place, none is kept from them.
-        let limits = AtOnce { per_user: 2, ..limits };
+        // Where one user may take every place, none is reserved.
+        let limits = ConcurrencyLimits { per_user: 2, ..limits };
         let mut chooser = Chooser::new(limits, Places::of_worker(2, 2, limits), []);
         assert!(chooser.may_start(load(1, 1)) && chooser.may_start(load(1, 2)));
     }
 
-    /// Users take what they are allowed, one after the other; gives how much each has.
+    /// Lets each user in turn take as many places as allowed; returns how many each got.
     fn share_out(share: Share, places: usize, users: usize) -> Vec<usize> {
         let mut taken = vec![0; users];
         for user in 0..users {
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(share_out(Share { per_user: 4, reserved: 4 }, 16, 5), [4, 4, 4, 1, 1]);
     }
 
-    /// A queue in which turns are all that counts.
+    /// A queue ordered by turns alone.
     #[derive(Default)]
     struct Turns {
         served: Option<i64>,
@@ -397,7 +398,7 @@ mod tests {
         for _ in 0..20 {
             let user = turns.serve();
             own += i64::from(user == 1);
-            // Whoever was served is there again at once; only the first has had enough.
+            // Every user but the first queues another run as soon as one was served.
             if user != 1 {
                 turns.add(user);
             }

@@ -9,7 +9,7 @@ use crate::Secret;
 /// Fills an array from the operating system's generator.
 ///
 /// # Panics
-/// When the system has no randomness to give: nothing safe can be done then.
+/// If the system cannot provide randomness: nothing safe can be done then.
 pub fn bytes<const N: usize>() -> [u8; N] {
     let mut out = [0; N];
     getrandom::fill(&mut out).expect("the operating system gives random bytes");
@@ -21,7 +21,7 @@ pub fn token(prefix: &str) -> Secret {
     Secret::new(format!("{prefix}{}", BASE64_URL_SAFE_NO_PAD.encode(bytes::<32>())))
 }
 
-/// What is kept of a random token: enough to recognise it, useless to whoever steals it.
+/// What is stored of a random token: enough to recognise it, useless to whoever steals it.
 pub fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
@@ -35,12 +35,12 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The bytes that such digits stand for.
+/// The bytes that hexadecimal digits stand for.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     text.as_bytes().chunks(2).map(hex_byte).collect()
 }
 
-/// The byte that two digits stand for; a sign is no digit.
+/// The byte that two hexadecimal digits stand for; a sign is not a digit.
 pub fn hex_byte(pair: &[u8]) -> Option<u8> {
     let [high, low] = pair else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16);

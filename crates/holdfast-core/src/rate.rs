@@ -1,5 +1,4 @@
-//! How often something may happen, and how slowly: a bucket of permits that refills at a steady rate, and a least rate
-//! of bytes, both as pure values.
+//! Rate limits as pure values: a bucket of permits that refills at a steady rate, and a minimum transfer rate.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ impl Quota {
         Self { burst: rate, per_period: rate, period_micros: 60_000_000 }
     }
 
-    /// Microseconds for one permit to come back.
+    /// Microseconds until one permit is restored.
     fn interval(self) -> i64 {
         (self.period_micros / i64::from(self.per_period.max(1))).max(1)
     }
@@ -42,12 +41,12 @@ pub struct Decision {
 }
 
 impl Bucket {
-    /// Takes one permit if there is one. What a clock that jumped back left behind, further ahead than an empty bucket
-    /// could be, counts for nothing: it would lock the bucket until the clock is there again.
+    /// Takes one permit if there is one. A state further ahead than an empty bucket could be was left by a clock that
+    /// has since jumped back. It is ignored: it would lock the bucket until the clock has caught up.
     pub fn take(&mut self, quota: Quota, now_micros: i64) -> Decision {
         let interval = quota.interval();
         let capacity = interval * i64::from(quota.burst.max(1));
-        // Twice, since clocks are also set by small steps.
+        // Twice the capacity, since clocks are also adjusted in small steps.
         let is_possible = self.full_at_micros <= now_micros + 2 * capacity;
         let full_at = if is_possible { self.full_at_micros } else { now_micros };
         let full_at = full_at.clamp(now_micros, now_micros + capacity);
@@ -71,22 +70,22 @@ impl Bucket {
     }
 }
 
-/// What the other side of a connection has to move at least, on average over a window.
+/// The minimum rate at which the other side of a connection has to move bytes, on average over a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeastRate {
+pub struct MinimumRate {
     pub bytes_per_second: u64,
     pub window: Duration,
 }
 
-impl LeastRate {
-    /// Anything at all counts as progress where no rate is asked for.
+impl MinimumRate {
+    /// If no rate is required, a single byte counts as progress.
     fn bytes_in(self, time: Duration) -> u64 {
         ((self.bytes_per_second as f64 * time.as_secs_f64()) as u64).max(1)
     }
 }
 
 /// How fast the other side moves bytes. Only the time that we spend waiting for it counts: a client is not slow because
-/// we are. Times are given as the time since some moment that does not change.
+/// we are. Times are measured from an arbitrary fixed moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pace {
     bytes: u64,
@@ -95,12 +94,12 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The other side has nothing for us, or takes nothing.
+    /// The other side is not sending, or not accepting, anything.
     pub fn wait(&mut self, now: Duration) {
         self.waiting_since.get_or_insert(now);
     }
 
-    /// The other side sent or took so many bytes.
+    /// The other side sent or accepted this many bytes.
     pub fn advance(&mut self, bytes: u64, now: Duration) {
         self.waited = self.waited(now);
         self.waiting_since = None;
@@ -111,8 +110,9 @@ impl Pace {
         self.waited + self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
-    /// Whether a whole window of waiting brought too little. A window that brought enough is followed by a new one.
-    pub fn is_too_slow(&mut self, least: LeastRate, now: Duration) -> bool {
+    /// Whether too few bytes moved during a whole window of waiting. After a window with enough bytes, a new one
+    /// begins.
+    pub fn is_too_slow(&mut self, least: MinimumRate, now: Duration) -> bool {
         let waited = self.waited(now);
         if waited < least.window {
             return false;
@@ -124,13 +124,13 @@ impl Pace {
         false
     }
 
-    /// How long nothing has moved while we wait.
+    /// How long we have been waiting without any progress.
     pub fn stalled(&self, now: Duration) -> Option<Duration> {
         self.waiting_since.map(|since| now.saturating_sub(since))
     }
 
-    /// How long we have waited, when what came in that time is less than it should be by now.
-    pub fn behind(&self, least: LeastRate, now: Duration) -> Option<Duration> {
+    /// How long we have waited, if the other side is behind the minimum rate so far.
+    pub fn behind(&self, least: MinimumRate, now: Duration) -> Option<Duration> {
         let waited = self.waited(now);
         (self.waiting_since.is_some() && self.bytes < least.bytes_in(waited)).then_some(waited)
     }
@@ -140,7 +140,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const LEAST: LeastRate = LeastRate { bytes_per_second: 1000, window: Duration::from_secs(10) };
+    const LEAST: MinimumRate = MinimumRate { bytes_per_second: 1000, window: Duration::from_secs(10) };
 
     fn second(number: u64) -> Duration {
         Duration::from_secs(number)

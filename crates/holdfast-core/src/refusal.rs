@@ -1,13 +1,13 @@
-//! Refusals as data. Each has a code and arguments; every front end makes its own words of them, in its own language.
+//! Refusals as data: each has a code and arguments, which every front end turns into text in its own language.
 
 use std::fmt;
 
-/// What every refusal tells a front end.
+/// What every refusal provides to a front end.
 pub trait Refusal {
-    /// The name of the rule, the same in every language.
+    /// The code of the refusal, the same in every language.
     fn code(&self) -> &'static str;
 
-    /// The values that belong into the words, by name.
+    /// The values to insert into the text, by name.
     fn arguments(&self) -> Vec<(&'static str, Argument)>;
 }
 
@@ -35,7 +35,7 @@ impl From<String> for Argument {
     }
 }
 
-/// So many of something. English says it with the noun; other languages get the number.
+/// A number of things. The English text includes the noun; other languages get only the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     pub number: i64,
@@ -56,8 +56,8 @@ impl From<Count> for Argument {
     }
 }
 
-/// A closed list of refusals, each with its arguments, its code and its English. With `of (…)` the English also names
-/// the field: as it is written, as it is spoken, and as something to choose.
+/// A closed list of refusals, each with its arguments, code and English text. With `of (…)` the text also names the
+/// field in one of three forms: as written, in words, and without its id suffix.
 #[macro_export]
 macro_rules! refusals {
     ($(#[$meta:meta])* $visible:vis enum $name:ident $(of ($written:ident, $spoken:ident, $chosen:ident))? {
@@ -124,9 +124,9 @@ refusals! {
     /// What can be wrong with a field of a request.
     pub enum Rule of (field, name, chosen) {
         Required = "required", "The {name} field is required.";
-        /// The value does not have the form that the field wants.
+        /// The value does not have the format that the field requires.
         Format = "format", "The {name} field format is invalid.";
-        /// A word that is not on the list, or an id that is not the user's own.
+        /// A word that is not on the list, or an id that does not belong to the user.
         Choice = "choice", "The selected {chosen} is invalid.";
         Text = "text", "The {name} field must be a string.";
         Integer = "integer", "The {name} field must be an integer.";
@@ -154,14 +154,14 @@ refusals! {
         PushoverKey = "pushover-key", "The {name} field must be a valid Pushover user key.";
         AbsolutePath = "absolute-path", "The {name} field must be an absolute path without ...";
         NoRepository = "no-repository", "The repository format is not available yet; use archive.";
-        /// The stored keys were given for another place.
+        /// The stored keys were given for another service or bucket.
         KeysAgain = "keys-again", "The {name} field is required when the endpoint, the region, the bucket or the path \
             style changes: give both keys again together with the change.";
         /// The stored password was given for another server or account.
         PasswordAgain = "password-again", "The {name} field is required when the host, the port, the user or the host \
             key changes: give the password again together with the change.";
         FilesOnly = "files-only", "The {field} field is for backups of files alone.";
-        /// A name or tables of a database that is a file.
+        /// A name or excluded tables of a database that is a file.
         FileDatabase = "file-database",
             "The {name} field must be left out: a database of this engine is a file, copied as a whole.";
         OwnersInDump = "owners-in-dump",
@@ -175,7 +175,7 @@ refusals! {
         FormExpired = "form-expired", "This form is out of date. Begin again.";
         EmailTaken = "email-taken", "The email has already been taken.";
         OwnEmail = "own-email", "The {name} field must be your own address.";
-        /// Of what is to be deleted, typed to confirm it.
+        /// The name typed to confirm a deletion does not match.
         OtherName = "other-name", "This is not its name.";
     }
 }

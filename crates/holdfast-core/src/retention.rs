@@ -1,17 +1,17 @@
-//! Which backups of a task stay and which go: a plan that says why, made from what is recorded and nothing else.
+//! Retention: plans which backups of a task are kept and which are removed, and why, from recorded data alone.
 
 use crate::ids::BackupId;
 
-/// How many backups of a source stay.
+/// How many backups of a source are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetentionPolicy {
     All,
-    /// So many of the newest good ones, at least one.
+    /// This many of the newest good ones, at least one.
     Newest(i64),
 }
 
 impl RetentionPolicy {
-    /// From the API's number, in which 0 keeps all.
+    /// From the number in the API, where 0 keeps all.
     pub fn of_number(number: i64) -> Self {
         if number <= 0 { Self::All } else { Self::Newest(number) }
     }
@@ -30,12 +30,12 @@ pub struct Stored {
     pub id: BackupId,
     /// What it is a backup of; see `backup::source_key`.
     pub source: String,
-    /// Looked wrong beside the ones before it, and nobody has confirmed it: it may hold nothing, so it does not count as
-    /// one that is kept.
+    /// Looked suspicious compared with earlier ones, and nobody has confirmed it. It may hold nothing, so it does not
+    /// count towards the number to keep.
     pub is_suspicious: bool,
-    /// Found corrupt or missing: it restores nothing, so it does not count as one that is kept.
+    /// Found corrupt or missing. It cannot be restored, so it does not count towards the number to keep.
     pub is_damaged: bool,
-    /// A restore or verification reads it right now.
+    /// A restore or verification is reading it.
     pub is_in_use: bool,
 }
 
@@ -51,11 +51,11 @@ pub enum Why {
     KeepsAll,
     /// Among the newest that the task keeps.
     Newest,
-    /// Newer backups fill the number that is kept.
+    /// There are enough newer backups.
     Superseded,
-    /// Cannot be restored; kept until a person decides, since damage may be looked into.
+    /// Cannot be restored; kept until a person deletes it, so that the damage can be investigated.
     Damaged,
-    /// Would go, but is being read.
+    /// Would be removed, but is being read.
     InUse,
     /// Of another source than the backup that was just made: nothing newer replaces it.
     OtherSource,
@@ -77,12 +77,14 @@ impl Why {
     }
 }
 
-/// Plans retention after a success whose backup is of `source`, by how many good backups of that source stay. The newest good one is never removed, whatever the number says. Backups of other sources stay: after a
-/// task was pointed elsewhere, the ones it made before are all that is left of what it copied then.
+/// Plans retention after a successful backup of `source`. The newest good backup is never removed, whatever the policy.
+/// Backups of other sources are kept: after a task was pointed elsewhere, they are all that is left of what it copied
+/// before.
 pub fn plan(backups: &[Stored], source: &str, policy: RetentionPolicy) -> Vec<(BackupId, Verdict)> {
     let keep = policy.number();
     let mut newest_first: Vec<&Stored> = backups.iter().collect();
-    // By the order in which they were recorded: a clock that was wrong for a day must not make the newest the oldest.
+    // By the order in which they were recorded: a clock that was wrong for a day must not make the newest backup the
+    // oldest.
     newest_first.sort_by_key(|backup| std::cmp::Reverse(backup.id));
     let mut good = 0_i64;
     newest_first
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_ones_do_not_fill_the_number_and_used_ones_wait() {
+    fn damaged_ones_do_not_count_and_ones_in_use_are_kept() {
         let mut backups: Vec<Stored> = (1..=4).map(stored).collect();
         backups[3].is_damaged = true;
         assert_eq!(removed(&backups, 1), [1, 2], "the newest good one is number 3");
@@ -155,7 +157,7 @@ mod tests {
             old.source = "elsewhere".to_owned();
         }
         assert_eq!(removed(&backups, 1), [4], "only what the same source supersedes");
-        // The task goes back: now the others are the ones that stay.
+        // The task returns to its previous source: now the other backups are kept.
         backups.push(Stored { source: "elsewhere".to_owned(), ..stored(6) });
         let plan = plan(&backups, "elsewhere", RetentionPolicy::Newest(2));
         let gone: Vec<i64> =
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn suspicious_ones_do_not_fill_the_number_and_go_with_their_time() {
+    fn suspicious_ones_do_not_count_and_are_removed_when_superseded() {
         let mut backups: Vec<Stored> = (1..=5).map(stored).collect();
         (backups[2].is_suspicious, backups[3].is_suspicious) = (true, true);
         assert_eq!(removed(&backups, 2), [1], "2 and 5 are the good ones");
@@ -174,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plan_never_takes_the_last_good_one(
+        fn a_plan_never_removes_the_last_good_one(
             facts in proptest::collection::vec((any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()), 0..40),
             keep in 0i64..6,
         ) {
@@ -188,7 +190,7 @@ mod tests {
             let left = backups.iter().filter(is_good).filter(|backup| !gone.contains(&backup.id.0)).count();
             prop_assert!(left >= good.min(usize::try_from(keep.max(1)).unwrap()));
             prop_assert!(backups.iter().all(|backup| backup.source == HERE || !gone.contains(&backup.id.0)));
-            // Whatever goes is older than whatever good one stays for its age.
+            // At least `keep` good backups that are newer than a removed one are kept.
             for id in &gone {
                 let newer = backups.iter().filter(is_good).filter(|b| !gone.contains(&b.id.0));
                 let own = backups.iter().find(|b| b.id.0 == *id).unwrap();

@@ -1,12 +1,12 @@
-//! The rules that several resources share. A rule takes the field, notes what is wrong with it and gives back the
-//! value when there is one to use.
+//! Validation rules shared by several resources. A rule checks a field, records what is wrong and returns the value if
+//! there is one to use.
 
 use crate::input::{Errors, Field};
 use crate::limits;
 use crate::refusal::Rule;
 
-/// The outcome of a rule: the value to store, `None` where it is left as it is or where an error was noted.
-/// The caller drops everything once `errors` is not empty, so the two cases need no telling apart.
+/// The result of a rule: the value to store; `None` if it stays unchanged or an error was recorded. The caller discards
+/// everything if `errors` is not empty, so the two cases need not be distinguished.
 pub type Checked<T> = Option<T>;
 
 pub fn required(errors: &mut Errors, field: &str) {
@@ -18,7 +18,7 @@ pub fn line(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> 
     text(errors, field, value, max_chars, |c| c.is_control())
 }
 
-/// A name of somebody else's, taken as it is: blanks at its ends belong to it.
+/// A name from another system, taken as it is: leading and trailing spaces belong to it.
 pub fn exact_line(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> Checked<String> {
     let trimmed = text(errors, field, value, max_chars, |c| c.is_control())?;
     let is_short = value.chars().count() <= max_chars && !value.chars().any(char::is_control);
@@ -53,7 +53,7 @@ fn text(
     Some(value.to_owned())
 }
 
-/// A field that must be there on create and can be left out on update.
+/// A field that is required on create and may be omitted on update.
 pub fn required_line(
     errors: &mut Errors,
     field: &str,
@@ -75,7 +75,7 @@ pub fn required_line(
     }
 }
 
-/// A text that can be missing: left out keeps it, null or blank clears it.
+/// An optional text: kept if omitted, cleared if null or blank.
 pub fn optional_text(
     errors: &mut Errors,
     field: &str,
@@ -95,7 +95,7 @@ pub fn optional_text(
     }
 }
 
-/// A whole number within bounds, or `default` when it is left out. Null counts as left out.
+/// A whole number within bounds, or `default` if it is omitted or null.
 pub fn integer(
     errors: &mut Errors,
     field: &str,
@@ -129,7 +129,7 @@ pub fn boolean(errors: &mut Errors, field: &str, input: &Field<bool>, default: b
     }
 }
 
-/// One of a closed list. Required on create, kept on update.
+/// One word of a closed list. Required on create, kept if an update omits it.
 pub fn choice<T: Copy>(
     errors: &mut Errors,
     field: &str,
@@ -193,7 +193,7 @@ pub fn secret_change(errors: &mut Errors, field: &str, input: &Field<String>) ->
     }
 }
 
-/// A secret keeps its blanks and must fit on one line, because it travels as one to the server.
+/// A secret keeps its spaces and must be a single line, because it is sent to the server as one.
 fn secret(errors: &mut Errors, field: &str, value: &str) -> Checked<crate::Secret> {
     if value.is_empty() {
         required(errors, field);
@@ -207,7 +207,7 @@ fn secret(errors: &mut Errors, field: &str, value: &str) -> Checked<crate::Secre
     None
 }
 
-/// What lists search in: the label in lower case, the same on both databases.
+/// The form of a label that lists search in: lower case, so that both databases find the same.
 pub fn search_form(text: &str) -> String {
     text.to_lowercase()
 }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_speak_in_the_documents_voice() {
+    fn messages_are_worded_as_in_the_api_document() {
         let mut errors = Errors::default();
         required_line(&mut errors, "label", &Field::Absent, 255, None);
         required_line(&mut errors, "source_path", &Field::WrongType, 255, None);

@@ -4,7 +4,7 @@ use crate::ids::{BackupId, DestinationId, ServerId, StreamId, TaskId};
 use crate::limits;
 
 string_enum! {
-    /// Where a run is. The last three are ends; a run that reached one never leaves it.
+    /// The state of a run. The last three are final.
     RunStatus {
         Queued = "queued",
         Running = "running",
@@ -15,7 +15,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// What a run does. Only backups belong to a task and are its logs.
+    /// What a run does. Only backup runs belong to a task and appear as its logs.
     RunKind {
         Backup = "backup",
         CheckServer = "check-server",
@@ -23,15 +23,15 @@ string_enum! {
         TestStream = "test-stream",
         Restore = "restore",
         Verify = "verify",
-        /// Looks at a server for somebody who makes a task.
+        /// Looks at a server while a task is being set up.
         Probe = "probe",
-        /// Looks whether everything on record is at a destination.
+        /// Checks whether everything on record is at a destination.
         Inventory = "inventory",
     }
 }
 
 impl RunKind {
-    /// Works on a stored backup.
+    /// Whether it works on a stored backup.
     pub fn is_of_backup(self) -> bool {
         match self {
             Self::Restore | Self::Verify => true,
@@ -44,7 +44,7 @@ impl RunKind {
         }
     }
 
-    /// Copies or reads data, and may take hours. The others are over in seconds and have places of their own.
+    /// Whether it copies or reads data and may take hours. The other kinds take seconds and have their own places.
     pub fn is_long(self) -> bool {
         match self {
             Self::Backup | Self::Restore | Self::Verify | Self::Inventory => true,
@@ -54,7 +54,7 @@ impl RunKind {
 }
 
 impl RunStatus {
-    /// Waits for a worker or has one.
+    /// Whether it waits for a worker or has one.
     pub fn is_live(self) -> bool {
         match self {
             Self::Queued | Self::Running => true,
@@ -63,7 +63,7 @@ impl RunStatus {
     }
 }
 
-/// What a run works on, which also says of which kind it is.
+/// What a run works on; this also determines its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunSubject {
     Backup(TaskId),
@@ -76,7 +76,7 @@ pub enum RunSubject {
     Inventory(DestinationId),
 }
 
-/// The ids of what a run can work on; of each kind of run, one counts.
+/// The ids of what a run can work on; each kind of run uses one of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunIds {
     pub task: Option<TaskId>,
@@ -87,7 +87,7 @@ pub struct RunIds {
 }
 
 impl RunSubject {
-    /// What a run of a kind works on, if its id is there.
+    /// What a run of this kind works on; `None` if its id is missing.
     pub fn of(kind: RunKind, ids: &RunIds) -> Option<Self> {
         match kind {
             RunKind::Backup => ids.task.map(Self::Backup),
@@ -147,19 +147,19 @@ impl RunSubject {
 }
 
 string_enum! {
-    /// Who asked for a run.
+    /// What started a run.
     Trigger { Schedule = "schedule", Manual = "manual", Webhook = "webhook", CatchUp = "catch-up" }
 }
 
 string_enum! {
-    /// What a task does at the moment. Paused is told by its own field.
+    /// What a task is doing at the moment. Whether it is paused is a field of its own.
     TaskStatus { Ready = "ready", Running = "running" }
 }
 
 string_enum! {
     /// Why a run failed, as a word that programs can rely on.
     FailureCode {
-        // On the way to the server.
+        // Connecting to the server.
         Connect = "connect",
         Dns = "dns",
         Timeout = "timeout",
@@ -199,7 +199,7 @@ string_enum! {
         WrongPassword = "wrong_password",
         HostileArchive = "hostile_archive",
         EntryMissing = "entry_missing",
-        // On the way to people.
+        // Delivering notices.
         NotDelivered = "not_delivered",
         // Of the service itself.
         Cancelled = "cancelled",
@@ -212,7 +212,7 @@ string_enum! {
 }
 
 impl FailureCode {
-    /// Trying the same again a little later can help.
+    /// Whether trying again a little later can help.
     pub fn can_retry(self) -> bool {
         matches!(
             self,
@@ -225,7 +225,7 @@ impl FailureCode {
         )
     }
 
-    /// What a person can do about it.
+    /// What the user can do about it.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Connect => {
@@ -241,30 +241,30 @@ impl FailureCode {
             }
             Self::Lost => "The connection broke. Nothing counts as backed up by this run.",
             Self::Stalled => {
-                "Nothing came for too long, or next to nothing. Check the load of the server or destination, and the network."
+                "Hardly any data arrived for too long. Check the load of the server or destination, and the network."
             }
             Self::SourceMissing => "Check the source path of the task.",
-            Self::SourceUnreadable => "Give the SSH user the right to read these files, or exclude them.",
+            Self::SourceUnreadable => "Give the SSH user permission to read these files, or exclude them.",
             Self::ToolMissing => {
-                "Install the tool on the server, and see that it is on the path of a non-interactive shell."
+                "Install the tool on the server, and make sure that it is in the PATH of a non-interactive shell."
             }
             Self::DatabaseAuth => "Check database user and password of the remote server.",
             Self::DatabaseMissing => "Check the database name.",
             Self::DatabaseUnreachable => "Check that the database server runs on the remote server.",
-            Self::EngineUnclear => "Say which one it is with database_engine on the task.",
+            Self::EngineUnclear => "Set database_engine on the task to the engine to use.",
             Self::RemoteFailed => "The log shows what the server said.",
-            Self::Incomplete => "What came was not whole, so nothing was stored. The log shows what the server said.",
-            Self::TargetNotEmpty => "Choose an empty database or another path, or ask for overwrite.",
-            Self::TargetUnwritable => "Give the SSH user the right to write there, or choose another path.",
+            Self::Incomplete => "The data was incomplete, so nothing was stored. The log shows what the server said.",
+            Self::TargetNotEmpty => "Choose an empty database or another path, or restore with overwrite.",
+            Self::TargetUnwritable => "Give the SSH user permission to write there, or choose another path.",
             Self::RolesMissing => "Create these roles on the server, or restore without owners (no_owner).",
             Self::TargetFull => "Free some space on the server and restore again.",
-            Self::DestinationUnavailable => "The destination did not answer well, repeatedly. Try again later.",
+            Self::DestinationUnavailable => "The destination repeatedly failed to answer properly. Try again later.",
             Self::DestinationDenied => "Check the destination's user, keys or password, and what they may do.",
             Self::DestinationKeyChanged => {
                 "The destination's server shows another host key than before. If you know why, enter its fingerprint in the destination's settings; if not, somebody may be in between."
             }
             Self::BucketMissing => "Check the bucket's name and region.",
-            Self::ClockSkew => "Set the clock of this machine.",
+            Self::ClockSkew => "Correct the clock of this machine.",
             Self::DestinationFull => "Free some space, or keep fewer backups.",
             Self::DestinationReadOnly => {
                 "The destination cannot be written to. Check how it is mounted and its permissions."
@@ -280,21 +280,21 @@ impl FailureCode {
             Self::Missing => "The object is gone from the destination. Run the task again to have a backup.",
             Self::Corrupt => "Do not rely on this backup. Run the task again, and look into the destination's health.",
             Self::WrongPassword => "Use the password that was set when this backup was made.",
-            Self::HostileArchive => "The backup holds something that could do harm on the server. Look at it by hand.",
+            Self::HostileArchive => "The backup contains something that could harm the server. Inspect it manually.",
             Self::EntryMissing => "Check the entry's path; GET /api/backups/{id}/entries lists them.",
             Self::NotDelivered => "Check the value of the notification stream, and what the channel answered.",
-            Self::Cancelled => "Somebody asked for it.",
+            Self::Cancelled => "A user cancelled the run.",
             Self::WorkerLost => "The process that had this run went away.",
             Self::Missed => "See why the service was not running at that time.",
-            Self::Skipped => "Let the task run less often if this happens again and again.",
+            Self::Skipped => "Let the task run less often if this keeps happening.",
             Self::NotSupported => "This version cannot do that.",
-            Self::Internal => "This is a fault of Holdfast. Its log says more.",
+            Self::Internal => "This is a bug in Holdfast. See its log for details.",
         }
     }
 }
 
-/// Text from elsewhere as it may be stored: control characters out, so that a line stays one line, and what turns the
-/// direction of text, so that it reads as it is; and no longer than a line may be.
+/// Text from elsewhere, made safe to store: control characters are replaced, so that a line stays one line, and so are
+/// characters that change the direction of text, so that it reads as it is. It is truncated to the length of a line.
 pub fn stored_line(text: &str) -> String {
     let is_turning = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_odd = |c: char| (c.is_control() && c != '\t') || is_turning(c);
@@ -302,8 +302,7 @@ pub fn stored_line(text: &str) -> String {
     clean.take(limits::LINE_CHARS).collect()
 }
 
-/// The lines of a run as one text. Beyond the limit its beginning and its end are kept: how it started and how it
-/// went.
+/// The lines of a run as one text. If it exceeds the limit, its beginning and its end are kept.
 pub fn join_output<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
     let text = lines.into_iter().collect::<Vec<_>>().join("\n");
     if text.len() <= limits::OUTPUT_BYTES {
@@ -311,7 +310,7 @@ pub fn join_output<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
     }
     let head = text.floor_char_boundary(limits::OUTPUT_BYTES / 2);
     let tail = text.ceil_char_boundary(text.len() - limits::OUTPUT_BYTES / 2);
-    format!("{}\n[{} bytes left out]\n{}", &text[..head], tail - head, &text[tail..])
+    format!("{}\n[{} bytes omitted]\n{}", &text[..head], tail - head, &text[tail..])
 }
 
 #[cfg(test)]
@@ -340,7 +339,7 @@ mod tests {
         assert_eq!(join_output(["a", "b"]), "a\nb");
         let middle = "ä".repeat(limits::OUTPUT_BYTES);
         let joined = join_output(["first", &middle, "last"]);
-        assert!(joined.starts_with("first") && joined.ends_with("last") && joined.contains("bytes left out"));
+        assert!(joined.starts_with("first") && joined.ends_with("last") && joined.contains("bytes omitted"));
         assert!(joined.len() < limits::OUTPUT_BYTES + 100);
     }
 
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn log_lines_read_in_the_order_that_they_have() {
+    fn log_lines_cannot_change_the_direction_of_text() {
         assert_eq!(stored_line("a\u{202e}b\u{2066}c\u{2069}\tשלום"), "a\u{fffd}b\u{fffd}c\u{fffd}\tשלום");
     }
 }

@@ -1,15 +1,15 @@
 //! When a task runs: pure functions from a schedule and an instant to the next slot.
 //!
-//! A schedule is in UTC, as the API document defines `time_to_run_at`, unless its task names a zone. There, a time that
-//! clocks skip comes right after the gap, and one that they show twice comes once. The user's own zone decides only how
-//! times are shown.
+//! A schedule is in UTC, as the API document defines `time_to_run_at`, unless its task specifies a time zone. In a
+//! zone, a time that the clocks skip runs right after the gap, and one that they show twice runs once. The user's own
+//! time zone only determines how times are shown.
 
 use jiff::civil::{Date, Time, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Span, Timestamp, ToSpan};
 
 string_enum! {
-    /// How often a task runs. `custom` is a cron expression with no named frequency beside it.
+    /// How often a task runs. `custom` is a cron expression without a named frequency.
     Frequency {
         Hourly = "hourly",
         Daily = "daily",
@@ -37,7 +37,7 @@ impl TimeOfDay {
         (hour < 24 && minute < 60).then_some(Self { hour, minute })
     }
 
-    /// The same time of day on a clock that is ahead of this one by so many seconds.
+    /// The same time of day on a clock that is ahead of this one by `offset_secs`.
     #[must_use]
     pub fn shifted(self, offset_secs: i32) -> Self {
         const DAY: i32 = 24 * 60;
@@ -61,7 +61,7 @@ impl std::fmt::Display for TimeOfDay {
     }
 }
 
-/// A cron expression of five fields that comes due at least once.
+/// A cron expression of five fields. `parse` refuses expressions that are never due.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cron {
     text: String,
@@ -74,7 +74,7 @@ pub enum CronError {
     NeverDue,
 }
 
-/// Far enough for 29 February across a skipped leap year.
+/// Long enough for 29 February across a skipped leap year.
 const CRON_HORIZON_YEARS: i16 = 9;
 /// Far longer than any useful expression; the parser's work grows with the text.
 const CRON_CHARS: usize = 255;
@@ -89,15 +89,15 @@ impl Cron {
         }
     }
 
-    /// The library searches until the year 5000, which takes long for what never comes. In the last 29 years before that,
-    /// every month has begun on every day of the week, also in leap years.
+    /// The library searches until the year 5000, which takes long for an expression that never matches. This searches
+    /// only the last 29 years before that, in which every month begins on every day of the week, also in leap years.
     fn is_ever_due(&self) -> bool {
         let from = jiff::civil::date(4971, 1, 1).to_zoned(TimeZone::UTC);
         from.is_ok_and(|from| self.parsed.find_next_occurrence(&from, true).is_ok())
     }
 
-    /// Reads an expression that was checked when it was stored. The first release took days or weekdays of commas alone,
-    /// which leave the choice to the other of the two; these are still read as that.
+    /// Reads an expression that was checked when it was stored. The first release accepted a day or weekday field that
+    /// consists of commas only, which leaves the choice to the other of the two; it is still read that way.
     pub fn stored(text: &str) -> Option<Self> {
         if let Some(cron) = Self::read(text) {
             return Some(cron);
@@ -117,7 +117,7 @@ impl Cron {
         if text.len() > CRON_CHARS || text.split(' ').count() != 5 {
             return None;
         }
-        // A list without any item matches nothing, and the search for its next time would go on for three thousand years.
+        // A list without any item matches nothing, and the search for its next time would cover three thousand years.
         if text.split(' ').any(|field| field.split(',').all(str::is_empty)) {
             return None;
         }
@@ -145,7 +145,7 @@ impl Cron {
     }
 }
 
-/// A checked schedule. The days are kept when the frequency does not use them, so that changing it back finds them.
+/// A checked schedule. Days that the frequency does not use are kept, so that they are still there if it changes back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     pub frequency: Frequency,
@@ -155,11 +155,11 @@ pub struct Schedule {
     /// 1 to 28, days that every month has.
     pub day_of_month: i64,
     pub cron: Option<Cron>,
-    /// Where the times are those of clocks; UTC without one.
+    /// The time zone of the schedule; UTC without one.
     pub zone: Option<Zone>,
 }
 
-/// A zone by its name.
+/// A time zone and its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Zone {
     name: String,
@@ -181,7 +181,7 @@ impl Schedule {
         self.zone.as_ref().map_or(TimeZone::UTC, |zone| zone.rules.clone())
     }
 
-    /// The first slot later than `after`; `None` when there is none any more.
+    /// The first slot later than `after`; `None` if there is none.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let zone = self.rules();
         if let Some(cron) = &self.cron {
@@ -205,7 +205,7 @@ impl Schedule {
         }
     }
 
-    /// The time of day to show: what was asked for, else that of the next slot.
+    /// The time of day to show, in UTC: the configured one if it is in UTC, otherwise that of the next slot.
     pub fn utc_time(&self, now: Timestamp) -> TimeOfDay {
         match (self.time, &self.cron, &self.zone) {
             (Some(time), _, None) => time,
@@ -235,7 +235,8 @@ fn first_after<const N: usize>(after: Timestamp, slots: [Option<Timestamp>; N]) 
     slots.into_iter().flatten().find(|slot| *slot > after)
 }
 
-/// Where clocks skip this time of the day, the end of the gap; where they show it twice, the first of the two.
+/// The instant of a time of day. If the clocks skip it, the end of the gap; if they show it twice, the first of the
+/// two.
 fn instant(zone: &TimeZone, date: Date, time: TimeOfDay) -> Option<Timestamp> {
     let found = zone.to_ambiguous_timestamp(date.to_datetime(time.to_time()));
     match found.offset() {
@@ -244,7 +245,7 @@ fn instant(zone: &TimeZone, date: Date, time: TimeOfDay) -> Option<Timestamp> {
     }
 }
 
-/// On clocks that are ahead of UTC by `offset` seconds.
+/// The next instant at which clocks that are ahead of UTC by `offset` seconds show this minute of the hour.
 fn next_minute_of_hour(after: Timestamp, minute: i8, offset: i32) -> Option<Timestamp> {
     let shown = after.as_second() + i64::from(offset);
     let slot = shown - shown.rem_euclid(3600) + i64::from(minute) * 60 - i64::from(offset);
@@ -274,7 +275,7 @@ mod tests {
         Schedule { zone: Some(Zone::parse(name).unwrap()), ..schedule }
     }
 
-    /// The slots of some days, as clocks there show them.
+    /// The next `count` slots, as clocks in the schedule's zone show them.
     fn shown(schedule: &Schedule, from: &str, count: usize) -> Vec<String> {
         let zone = schedule.rules();
         let mut after: Timestamp = from.parse().unwrap();
@@ -307,7 +308,7 @@ mod tests {
             hourly.next_after("2025-03-03T00:00:00Z".parse().unwrap()).unwrap().to_string(),
             "2025-03-03T00:30:00Z"
         );
-        // A whole day that Samoa skipped, when it went to the other side of the date line.
+        // Samoa skipped a whole day when it moved to the other side of the date line.
         let apia = in_zone(schedule(Frequency::Daily, "12:00"), "Pacific/Apia");
         let slots = shown(&apia, "2011-12-29T12:00:00Z", 3);
         assert_eq!(slots, ["12-29 12:00 -10", "12-31 00:00 +14", "12-31 12:00 +14"]);
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_that_the_first_release_took_are_still_read() {
+    fn expressions_that_the_first_release_accepted_are_still_read() {
         let now: Timestamp = "2025-03-04T12:00:00Z".parse().unwrap();
         let next = |cron: &Cron| cron.next_after(now, &TimeZone::UTC).unwrap().to_string();
         let cases = [("0 0 , * MON", "0 0 * * MON"), ("0 0  ,, * 1-5", "0 0 * * 1-5"), ("0 0 1 * ,", "0 0 1 * *")];

@@ -1,4 +1,4 @@
-//! The fields of a schedule: their check, and how they are stored.
+//! The fields of a schedule: their checks and their stored form.
 
 use jiff::Timestamp;
 
@@ -17,10 +17,10 @@ const TIME: FieldSpec = FieldSpec::line("time_to_run_at", 5)
     .pattern("^([01][0-9]|2[0-3]):[0-5][0-9]$")
     .shown_at("/schedule/time_to_run_at");
 const DAY_OF_WEEK: FieldSpec = FieldSpec::integer("day_of_week", 0, 6)
-    .about("0 is Sunday; of weekly tasks, the weekday of creation unless said otherwise.")
+    .about("For weekly tasks; 0 is Sunday. Defaults to the weekday of creation.")
     .shown_at("/schedule/day_of_week");
 const DAY_OF_MONTH: FieldSpec = FieldSpec::integer("day_of_month", 1, 28)
-    .about("Of monthly tasks, the day of creation unless said otherwise.")
+    .about("For monthly tasks. Defaults to the day of creation.")
     .shown_at("/schedule/day_of_month");
 const CRON: FieldSpec = FieldSpec::line("custom_cron", limits::TEXT_CHARS)
     .about("Five fields, in UTC unless `timezone` is set.")
@@ -62,7 +62,7 @@ impl Schedule {
         values.set(TIMEZONE.name, self.zone.as_ref().map(Zone::name));
     }
 
-    /// Reads what is stored. What no check would let in, but an older import did, is read as it was before.
+    /// Reads what is stored, including values that the checks refuse but an older import accepted.
     pub fn read(stored: &Input) -> Option<Self> {
         let cron = match stored.text(CRON.name).value() {
             None => None,
@@ -74,12 +74,12 @@ impl Schedule {
             day_of_week: *stored.integer(DAY_OF_WEEK.name).value()?,
             day_of_month: *stored.integer(DAY_OF_MONTH.name).value()?,
             cron,
-            // A zone that is no more is read as UTC; the task must not hide the others.
+            // A zone that no longer exists is read as UTC: a failure here would hide the other tasks.
             zone: stored.text(TIMEZONE.name).value().and_then(|name| Zone::parse(name)),
         })
     }
 
-    /// Whether what is stored could have been given: an import takes nothing else.
+    /// Whether the stored values are valid; an import accepts nothing else.
     pub fn is_sound(stored: &Input) -> bool {
         let has_time = stored.text(TIME.name).value().is_none_or(|text| TimeOfDay::parse(text).is_some());
         let has_zone = stored.text(TIMEZONE.name).value().is_none_or(|name| Zone::parse(name).is_some());
@@ -135,7 +135,7 @@ fn check_cron(errors: &mut Errors, input: &Input, current: Option<&Cron>, now: T
     None
 }
 
-/// A cron expression stands for a schedule on its own; without one, a named frequency is needed.
+/// A cron expression is a schedule by itself; without one, a named frequency is required.
 fn check_frequency(
     errors: &mut Errors,
     input: &Input,

@@ -47,7 +47,7 @@ impl Scope {
     }
 }
 
-/// A set of scopes, kept as a space-separated text at rest.
+/// A set of scopes, stored as space-separated text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScopeSet(u32);
 
@@ -72,7 +72,7 @@ impl ScopeSet {
         self.iter().map(Scope::as_str).collect::<Vec<_>>().join(" ")
     }
 
-    /// Words that are no scope are left out: a scope that a later version adds must not open anything here.
+    /// Unknown words are ignored: a scope that a later version adds must not grant anything here.
     pub fn from_text(text: &str) -> Self {
         text.split_whitespace().filter_map(Scope::parse).collect()
     }

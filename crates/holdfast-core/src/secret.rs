@@ -11,7 +11,7 @@ impl Secret {
         Self(value.into())
     }
 
-    /// The one way to the text; search for callers to see where plaintext goes.
+    /// The only way to read the text; search for callers to see where plaintext goes.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -29,7 +29,7 @@ impl Drop for Secret {
     }
 }
 
-/// What a request does to a stored secret. Requests that do not mention it keep it.
+/// What a request does to a stored secret. Requests that omit it keep it.
 #[derive(Debug, Clone, Default)]
 pub enum SecretChange {
     #[default]

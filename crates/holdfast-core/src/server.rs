@@ -20,17 +20,17 @@ pub const HOST: FieldSpec = FieldSpec::line("ip_address", limits::TEXT_CHARS)
     .about("An IP address or a host name.")
     .also_called(&["host"])
     .required()
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/connection/host");
 const USERNAME: FieldSpec = FieldSpec::line("username", limits::TEXT_CHARS)
     .pattern("^[A-Za-z0-9_][A-Za-z0-9._@+-]{0,254}$")
     .required()
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/connection/username");
 pub const PORT: FieldSpec = FieldSpec::integer("port", 1, 65535)
     .not_null()
     .default_to(DefaultValue::Integer(DEFAULT_PORT))
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/connection/port");
 const DATABASE_USERNAME: FieldSpec =
     FieldSpec::line("database_username", limits::TEXT_CHARS).shown_at("/connection/database_username");
@@ -38,8 +38,8 @@ const DATABASE_PASSWORD: FieldSpec = FieldSpec::secret("database_password", limi
     .about("Never returned; null removes it.")
     .shown_at("/connection/is_database_password_set");
 pub const JUMP_SERVER: FieldSpec = FieldSpec::id("jump_server_id")
-    .about("Another remote server that leads to this one; null for none.")
-    .renews_secrets()
+    .about("Another remote server through which this one is reached; null for none.")
+    .requires_secrets()
     .shown_at("/connection/jump_server_id");
 
 /// Every field of a server.
@@ -92,7 +92,7 @@ impl ServerDraft {
         match (label, host, username) {
             (Some(label), Some(host), Some(username)) if errors.is_empty() => {
                 let mut draft = Self { label, host, username, port, database_username, database_password, jump_server };
-                // The password was given for another reader.
+                // The stored password was given for another machine or account.
                 let is_kept = matches!(draft.database_password, SecretChange::Keep);
                 if is_kept && current.is_some_and(|current| draft.changes_reader(current)) {
                     draft.database_password = SecretChange::Clear;
@@ -103,18 +103,20 @@ impl ServerDraft {
         }
     }
 
-    /// Another host, port or jump host is another machine: what is known of the old one does not hold for it.
+    /// Whether the host, port or jump host changes. That makes it another machine: what is known about the old one does
+    /// not apply to it.
     pub fn moves(&self, current: &CurrentServer) -> bool {
         self.host != current.host || self.port != current.port || self.jump_server != current.jump_server
     }
 
-    /// Whether somebody else would read what is sent there: another machine, or another account of the same one.
+    /// Whether someone else would receive what is sent there: another machine, or another account on the same one.
     pub fn changes_reader(&self, current: &CurrentServer) -> bool {
         self.moves(current) || self.username != current.username
     }
 }
 
-/// Letters, digits and the few signs that system and directory accounts use; nothing that could be an option.
+/// Letters, digits and the few symbols that system and directory accounts use; nothing that could be taken for an
+/// option.
 pub fn is_username(name: &str) -> bool {
     name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._@\\+-$".contains(&byte))
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_password_is_dropped_where_somebody_else_would_read_it() {
+    fn a_stored_password_is_dropped_if_someone_else_would_receive_it() {
         let current = CurrentServer {
             label: "db".into(),
             host: "db.example.org".into(),

@@ -1,4 +1,4 @@
-//! What becomes of a task whose slot has come: one run at most, and a word about every slot that got none.
+//! What to do about a task that is due: start one run at most, and report every slot that did not run.
 
 use jiff::Timestamp;
 
@@ -6,29 +6,30 @@ use crate::clock;
 use crate::run::Trigger;
 use crate::schedule::Schedule;
 
-/// A slot found this late was missed while nobody was working.
+/// A slot found later than this was missed because nothing was scheduling, and runs as a catch-up.
 const LATE_SECS: i64 = 60;
-/// A slot older than this is not made up for; the next one is.
+/// A slot older than this is not caught up.
 const TOO_LATE_SECS: i64 = 24 * 3600;
-/// Slots are looked at so far back, further only where too few are found; whoever was away for longer is told since when.
+/// How far back missed slots are searched: each further step only if too few were found. For longer absences, only the
+/// first missed slot is reported.
 const LOOK_BACK_SECS: [i64; 3] = [3600, 24 * 3600, 31 * 24 * 3600];
-/// Missed slots that get a line of their own. A minutely task that was away for a month has 44,000 of them.
+/// The most missed slots that are reported one by one. A task that runs every minute has 44,000 of them after a month.
 pub const SHOWN_MISSED: usize = 24;
 
 /// What to do about a task that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// The slot that runs now, and in whose name.
+    /// The slot that runs now, and its trigger.
     pub run: Option<(Timestamp, Trigger)>,
     /// Slots that passed without a run, oldest first; the newest ones only.
     pub missed: Vec<Timestamp>,
-    /// When the first slot that got no run was, if it is older than those in `missed`.
+    /// The first slot that did not run, if it is older than those in `missed`.
     pub missed_since: Option<Timestamp>,
-    /// Where the task goes from here.
+    /// The next slot of the task.
     pub next: Option<Timestamp>,
 }
 
-/// Decides about a task whose next slot was `slot`, which is not later than `now`.
+/// Decides what to do about a task whose next slot was `slot`, which is not later than `now`.
 pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
     let before = |seconds: i64| clock::from_micros(now.as_microsecond() - seconds * 1_000_000);
     let (mut passed, mut dropped) = (Vec::new(), None);
@@ -46,7 +47,7 @@ pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
         passed.remove(0);
         dropped = Some(slot);
     }
-    // Seldom enough to have been long ago, and still to be told.
+    // The schedule is so rare that its only missed slot was long ago; it is still reported.
     if passed.is_empty() {
         passed.extend(dropped.take());
     }
@@ -57,13 +58,13 @@ pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
     Due { run, missed: passed, missed_since: dropped, next: schedule.next_after(now) }
 }
 
-/// When a task is due whose next slot is later than its schedule says, as a clock leaves it that was ahead for a while;
-/// `None` when `next` is right.
-pub fn pulled_back(schedule: &Schedule, next: Timestamp, now: Timestamp) -> Option<Timestamp> {
+/// The corrected next slot of a task whose `next` is later than its schedule says, because the clock was ahead for a
+/// while; `None` if `next` is right.
+pub fn corrected_next(schedule: &Schedule, next: Timestamp, now: Timestamp) -> Option<Timestamp> {
     schedule.next_after(now).filter(|due| *due < next)
 }
 
-/// The slots from `back` to `now`, the first of which was `slot`; and that one, where slots were passed over.
+/// The slots from `slot` to `now`, but none before `back`; and `slot` itself if any slots were left out.
 fn passed_since(
     schedule: &Schedule,
     slot: Timestamp,
@@ -79,7 +80,7 @@ fn passed_since(
     while let Some(next) = schedule.next_after(from).filter(|next| *next <= now) {
         passed.push(next);
         from = next;
-        // One more than is shown: the newest may be the one that runs.
+        // One more than is reported, since the newest may be the one that runs.
         if passed.len() > SHOWN_MISSED + 1 {
             passed.remove(0);
             dropped = Some(slot);
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_on_time_runs_in_the_name_of_the_schedule() {
+    fn a_slot_on_time_is_triggered_by_the_schedule() {
         let slot = at("2025-03-03T03:00:00Z");
         let due = due(&schedule(Frequency::Daily), slot, at("2025-03-03T03:00:00.4Z"));
         let next = Some(at("2025-03-04T03:00:00Z"));
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_time_away_the_newest_slot_is_made_up_for_and_the_others_are_named() {
+    fn after_an_absence_the_newest_slot_is_caught_up_and_the_others_are_reported() {
         let due = due(&schedule(Frequency::Hourly), at("2025-03-03T00:00:00Z"), at("2025-03-03T05:10:00Z"));
         assert_eq!(due.run, Some((at("2025-03-03T05:00:00Z"), Trigger::CatchUp)));
         assert_eq!(due.missed.len(), 5);
@@ -125,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_of_the_day_before_yesterday_is_missed_and_not_made_up_for() {
+    fn a_slot_of_the_day_before_yesterday_is_missed_and_not_caught_up() {
         let due = due(&schedule(Frequency::Weekly), at("2025-03-03T03:00:00Z"), at("2025-03-05T03:00:00Z"));
         assert_eq!((due.run, due.missed.len()), (None, 1));
         assert_eq!(due.next, Some(at("2025-03-10T03:00:00Z")));
     }
 
     #[test]
-    fn a_long_time_away_is_told_in_few_words() {
+    fn a_long_absence_is_reported_briefly() {
         let due = due(&minutely(), at("2024-03-03T00:00:00Z"), at("2025-03-03T00:00:30Z"));
         assert_eq!(due.run, Some((at("2025-03-03T00:00:00Z"), Trigger::Schedule)));
         assert_eq!(due.missed.len(), SHOWN_MISSED);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_of_a_seldom_schedule_is_told_however_long_ago_it_was() {
+    fn a_slot_of_a_rare_schedule_is_reported_however_long_ago_it_was() {
         let quarterly = Schedule { cron: Cron::read("0 3 1 */3 *"), ..schedule(Frequency::Custom) };
         let slot = at("2025-01-01T03:00:00Z");
         let late = due(&quarterly, slot, at("2025-02-15T00:00:00Z"));
@@ -162,12 +163,12 @@ mod tests {
             prop_assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
             prop_assert!(all.iter().all(|slot| *slot <= now));
             prop_assert!(due.next.unwrap() > now);
-            // It is right as long as the clock does not go back behind a slot, and is found again when it does.
-            prop_assert_eq!(pulled_back(&schedule, due.next.unwrap(), now), None);
+            // The next slot is right unless the clock goes back behind a slot; then it is corrected.
+            prop_assert_eq!(corrected_next(&schedule, due.next.unwrap(), now), None);
             let before = clock::from_micros(slot.as_microsecond() - 1_000_000);
-            prop_assert_eq!(pulled_back(&schedule, due.next.unwrap(), before), Some(slot));
+            prop_assert_eq!(corrected_next(&schedule, due.next.unwrap(), before), Some(slot));
             prop_assert!(due.missed_since.is_none_or(|since| since == slot));
-            // Nothing lies between the slots that are named.
+            // No slot between the reported ones is left out.
             for pair in all.windows(2) {
                 prop_assert_eq!(schedule.next_after(pair[0]), Some(pair[1]));
             }

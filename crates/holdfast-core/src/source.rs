@@ -1,4 +1,4 @@
-//! What a task copies. Each kind of source is a file of its own with its fields, its check and how it is stored.
+//! What a task copies. Each kind of source has its own file with its fields, its checks and its stored form.
 
 pub mod database;
 pub mod files;
@@ -14,7 +14,7 @@ pub use database::DatabaseSource;
 pub use files::FilesSource;
 
 string_enum! {
-    /// The `type` of a task, as the API document has it.
+    /// The `type` of a task, as defined in the API document.
     TaskKind { Files = "files", Database = "database" }
 }
 
@@ -31,7 +31,7 @@ impl TaskKind {
 pub enum SourceSpec {
     Files(FilesSource),
     Database {
-        /// Without one, whatever engine the server turns out to run.
+        /// If it is not specified, the engine that is found on the server is used.
         engine: Option<DatabaseEngine>,
         source: DatabaseSource,
     },
@@ -56,7 +56,7 @@ impl SourceSpec {
         }
     }
 
-    /// Of a database, once it is known.
+    /// The engine of a database, if it is known.
     pub fn engine(&self) -> Option<DatabaseEngine> {
         match self {
             Self::Files(_) => None,
@@ -78,7 +78,7 @@ impl SourceSpec {
         }
     }
 
-    /// Where it is on its server, for people; nothing where it is all that there is.
+    /// Its location on the server, for display; `None` for all databases of a server.
     pub fn place(&self) -> Option<&str> {
         match self {
             Self::Files(source) => Some(&source.path),
@@ -109,7 +109,7 @@ impl SourceSpec {
         let kind = KIND.required_choice(errors, input, current.map(Self::kind), TaskKind::parse);
         let was = current.and_then(Self::path).map(str::to_owned);
         let path = PATH.optional_line(errors, input, was, |_| true);
-        // Fields of the other kind are not kept, but they must not be wrong either.
+        // Fields of the other kind are not kept, but they must still be valid.
         let files = FilesSource::check(errors, input, path.clone().unwrap_or_default(), current.and_then(Self::files));
         let was = current.and_then(Self::engine);
         let engine = ENGINE.optional_choice(errors, input, was, DatabaseEngine::parse);
@@ -138,16 +138,16 @@ impl SourceSpec {
         }
     }
 
-    /// Whether what is stored could have been given: an import takes nothing else.
+    /// Whether the stored values are valid; an import accepts nothing else.
     pub fn is_sound(stored: &Input) -> bool {
         stored.text(ENGINE.name).value().is_none_or(|word| DatabaseEngine::parse(word).is_some())
     }
 
-    /// What `write` wrote. An engine that nobody knows is found on the server, as it was before.
+    /// Reads what `write` wrote. An unknown engine is ignored, and the engine is found on the server instead.
     pub fn read(stored: &Input) -> Option<Self> {
         let path = stored.text(PATH.name).value().cloned();
         match TaskKind::parse(stored.text(KIND.name).value()?)? {
-            // A task without a path fails when it runs; it must not hide the others.
+            // A task without a path fails when it runs; a failure here would hide the other tasks.
             TaskKind::Files => FilesSource::read(stored, path.unwrap_or_default()).map(Self::Files),
             TaskKind::Database => {
                 let engine = stored.text(ENGINE.name).value().and_then(|word| DatabaseEngine::parse(word));

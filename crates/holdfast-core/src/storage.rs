@@ -7,14 +7,14 @@ use crate::refusal::Rule;
 use crate::retention::RetentionPolicy;
 
 string_enum! {
-    /// The form of what is stored.
+    /// The format of stored backups.
     Format {
         /// One object for each backup: tar or dumps, compressed with zstd, encrypted with age.
         Archive = "archive",
     }
 }
 
-/// Understood, but not built yet.
+/// A known format that is not implemented yet.
 const REPOSITORY: &str = "repository";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,13 +84,13 @@ impl Storage {
 }
 
 impl Storage {
-    /// Whether what is stored could have been given: an import takes nothing else.
+    /// Whether the stored values are valid; an import accepts nothing else.
     pub fn is_sound(stored: &Input) -> bool {
         KEEP.is_within(stored)
     }
 }
 
-/// Whatever it is joined to, it stays below it.
+/// Whether the path stays below whatever it is joined to.
 fn is_below_the_root(path: &str) -> bool {
     !path.contains('\\') && path.split('/').all(|part| part != ".." && part != ".")
 }

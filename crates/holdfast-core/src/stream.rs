@@ -1,4 +1,4 @@
-//! Notification streams: the channels over which people hear how backups went.
+//! Notification streams: the channels over which users are notified about backups.
 
 use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
@@ -26,7 +26,7 @@ impl StreamKind {
         }
     }
 
-    /// Also takes the spellings with `_webhook` that related products use.
+    /// Also accepts the names with `_webhook` that related products use.
     pub fn parse_input(text: &str) -> Option<Self> {
         match text {
             "discord_webhook" => Some(Self::Discord),
@@ -56,7 +56,7 @@ fn is_pushover_key(text: &str) -> bool {
     text.len() == 30 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// A checked stream, whole but for its secrets, which stay as they are unless they are set.
+/// A complete, checked stream, except for its secrets, which stay unchanged unless they are set.
 #[derive(Debug, Clone)]
 pub struct StreamDraft {
     pub label: String,
@@ -114,7 +114,7 @@ impl StreamDraft {
                 e.add("value", Rule::Text);
                 SecretChange::Keep
             }
-            // Without a valid type there is nothing to judge the value by; the type's own error stands.
+            // Without a valid type the value cannot be checked; the error about the type is enough.
             (Field::Value(_), None) => SecretChange::Keep,
             (Field::Value(value), Some(kind)) => {
                 kind.check_value(e, value).map_or(SecretChange::Keep, SecretChange::Set)
@@ -158,7 +158,7 @@ mod tests {
         ];
         for (kind, value) in good {
             let draft = StreamDraft::check(&input(kind, value), None).unwrap();
-            assert!(!draft.on_success && draft.on_failure, "failures only, unless told otherwise");
+            assert!(!draft.on_success && draft.on_failure, "failures only, by default");
         }
         for (kind, value) in
             [("email", hook), ("discord", "a@example.org"), ("slack", "file:///etc"), ("pushover", "x")]

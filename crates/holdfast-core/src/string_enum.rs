@@ -1,4 +1,4 @@
-//! Closed lists of words: an enum whose variants are each one word of the API and of the database.
+//! Closed lists of words: enums whose variants each stand for one word in the API and in the database.
 
 /// A word that is not on the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -6,7 +6,7 @@ pub struct UnknownWord(pub String);
 
 impl std::fmt::Display for UnknownWord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} is not a known word here", self.0)
+        write!(f, "{:?} is not a known word", self.0)
     }
 }
 

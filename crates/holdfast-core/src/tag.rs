@@ -1,4 +1,4 @@
-//! Tags: labels of the user's own to sort tasks by.
+//! Tags: labels by which users organise their tasks.
 
 use crate::fields::FieldSpec;
 use crate::input::{Errors, Input};
@@ -16,7 +16,7 @@ pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
     FIELDS.iter()
 }
 
-/// A checked tag, whole: what an update does not mention comes from the tag as it is.
+/// A complete, checked tag: fields that an update omits come from the current tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagDraft {
     pub label: String,

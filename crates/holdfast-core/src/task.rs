@@ -1,4 +1,4 @@
-//! Backup tasks: what is copied, from where to where, when, and how much of it is kept.
+//! Backup tasks: what is copied, from where to where, when, and how many backups are kept.
 
 use jiff::Timestamp;
 
@@ -21,7 +21,7 @@ const PASSWORD: FieldSpec = FieldSpec::secret("encryption_password", limits::SEC
     .shown_at("/has_encryption_password");
 const HEARTBEAT: FieldSpec = FieldSpec::secret("heartbeat_url", limits::SECRET_CHARS)
     .about(
-        "Asked when a run starts (`/start` added to its path), succeeds (as it is) or fails (`/fail`). Never returned.",
+        "Called when a run starts (with `/start` added to its path), succeeds or fails (with `/fail`). Never returned.",
     )
     .shown_at("/has_heartbeat_url");
 pub const STREAMS: FieldSpec =
@@ -36,7 +36,7 @@ pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
     [FIRST].into_iter().chain(specs).flatten()
 }
 
-/// What a task does, apart from its name and from whom it belongs to. It is stored as one value.
+/// What a task does: its source, schedule and storage. It is stored as one value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSpec {
     pub source: SourceSpec,
@@ -54,7 +54,7 @@ impl TaskSpec {
         values
     }
 
-    /// What `write` wrote.
+    /// Reads what `write` wrote.
     pub fn read(stored: &Input) -> Option<Self> {
         Some(Self {
             source: SourceSpec::read(stored)?,
@@ -65,14 +65,14 @@ impl TaskSpec {
 }
 
 impl TaskSpec {
-    /// What `write` wrote, if it could have been given: an import takes nothing else.
+    /// Reads what `write` wrote, if it is valid; an import accepts nothing else.
     pub fn read_sound(stored: &Input) -> Option<Self> {
         let is_sound = SourceSpec::is_sound(stored) && Schedule::is_sound(stored) && Storage::is_sound(stored);
         Self::read(stored).filter(|_| is_sound)
     }
 }
 
-/// A task's settings, whole. An update starts from these and so does a run.
+/// All settings of a task. Updates and runs start from these.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSettings {
     pub server: ServerId,
@@ -82,21 +82,20 @@ pub struct TaskSettings {
     pub spec: TaskSpec,
 }
 
-/// A checked task: settings that are sound in themselves. Whether the ids are the user's own is for the store to
-/// say.
+/// A checked task, valid in itself. Whether the ids belong to the user is checked against the store.
 #[derive(Debug, Clone)]
 pub struct TaskDraft {
     pub settings: TaskSettings,
     pub encryption_password: SecretChange,
-    /// Where the world outside hears that the task is alive.
+    /// The URL by which an external service monitors the task.
     pub heartbeat_url: SecretChange,
-    /// `None` leaves what is attached as it is.
+    /// `None` keeps what is attached.
     pub stream_ids: Option<Vec<i64>>,
     pub tag_ids: Option<Vec<i64>>,
 }
 
 impl TaskDraft {
-    /// Checks everything that can be checked without looking anything up, and notes every error.
+    /// Checks everything that needs no lookup, and records every error.
     pub fn check(
         errors: &mut Errors,
         input: &Input,
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_names_every_required_field() {
+    fn an_empty_body_reports_every_required_field() {
         let errors = check(&Input::default(), None).unwrap_err();
         for field in ["remote_server_id", "backup_destination_id", "label", "type", "frequency"] {
             assert!(errors.has(field), "{field}");
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cron_stands_in_for_a_frequency() {
+    fn a_cron_expression_replaces_a_frequency() {
         let mut input = without("frequency").with("custom_cron_expression", "0 3 * * *");
         input.remove("time_to_run_at");
         let settings = check(&input, None).unwrap().settings;

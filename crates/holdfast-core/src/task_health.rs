@@ -1,7 +1,7 @@
-//! How a task stands, in one word: what every page and every count about tasks goes by.
+//! The health of a task in one word, which every page and every count of tasks is based on.
 
 string_enum! {
-    /// From the best to the worst, but for the first three, which say nothing about that.
+    /// From best to worst, except for the first three, which are neither.
     TaskHealth {
         Running = "running",
         Paused = "paused",
@@ -16,13 +16,13 @@ string_enum! {
     }
 }
 
-/// What the health follows from.
+/// What the health is derived from.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts {
     pub is_running: bool,
     pub is_paused: bool,
     pub is_overdue: bool,
-    /// The last run that came to an end by itself failed, or did not.
+    /// Whether the last run that ended by itself failed; `None` if there is none.
     pub has_failed: Option<bool>,
     pub has_warnings: bool,
 }
@@ -40,7 +40,7 @@ impl TaskHealth {
         }
     }
 
-    /// Somebody has to do something about it.
+    /// Whether somebody has to do something about it.
     pub fn needs_attention(self) -> bool {
         matches!(self, Self::Overdue | Self::Failed)
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_that_is_true_is_what_counts() {
+    fn the_worst_fact_determines_the_health() {
         let fine = Facts { has_failed: Some(false), ..Facts::default() };
         assert_eq!(TaskHealth::of(fine), TaskHealth::Good);
         assert_eq!(TaskHealth::of(Facts::default()), TaskHealth::New);

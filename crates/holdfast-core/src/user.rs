@@ -1,4 +1,4 @@
-//! People: names, passwords, and what is derived from them.
+//! Users: names, passwords, and what is derived from them.
 
 use crate::input::Errors;
 use crate::refusal::Rule;
@@ -7,9 +7,9 @@ use crate::{Secret, limits, network, rules};
 string_enum! {
     /// What a one-time link is for.
     LinkPurpose {
-        /// Claims the account that the first start made.
+        /// Claims the account that was created on the first start.
         SetUp = "set-up",
-        /// Claims an account that an administrator made.
+        /// Claims an account that an administrator created.
         Invitation = "invitation",
         /// Sets a new password.
         Reset = "reset",
@@ -22,13 +22,13 @@ pub fn first_and_last_name(name: &str) -> (&str, &str) {
     (words.next().unwrap_or(""), words.next_back().unwrap_or(""))
 }
 
-/// The address of the picture that a third-party service keeps for this e-mail. Built, never fetched.
+/// The URL of the picture that Gravatar keeps for this email address. Holdfast never fetches it.
 pub fn avatar_url(email: &str) -> String {
     let hash = crate::random::hex(&crate::random::digest(&normal_email(email)));
     format!("https://www.gravatar.com/avatar/{hash}?d=mp")
 }
 
-/// E-mails are compared in lower case.
+/// The form in which email addresses are compared: trimmed, in lower case.
 pub fn normal_email(email: &str) -> String {
     email.trim().to_lowercase()
 }

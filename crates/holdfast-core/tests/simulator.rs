@@ -1,9 +1,9 @@
-//! A month of an installation in a few milliseconds: several processes with clocks of their own tick, claim, work, beat,
-//! crash, sleep and wake up late over one database, while people edit, pause and delete. After every event the
-//! invariants must hold. The decisions are those of the crate itself; the database is a few maps that keep the promises
-//! that the real one keeps with its indexes and conditions.
+//! Simulates a month of an installation in a few milliseconds: several processes with different clocks tick, claim,
+//! work, send heartbeats, crash, stall and wake up late on one database, while people edit, pause and delete. The
+//! invariants must hold after every event. The decisions are made by the crate itself; the database is a few maps that
+//! give the guarantees that the real one gives with its indexes and conditions.
 //!
-//! A failing seed is printed; put it into `KEPT`, where it runs for ever after.
+//! A failing seed is printed; add it to `KEPT`, so that it always runs from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use holdfast_core::anomaly::{self, Finished, Judgement, Measure};
 use holdfast_core::ids::{BackupId, RunId, ServerId, UserId};
 use holdfast_core::lease::{Heartbeat, LeaseMonitor};
-use holdfast_core::queue::{AtOnce, Chooser, Load, Places, turn};
+use holdfast_core::queue::{Chooser, ConcurrencyLimits, Load, Places, turn};
 use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay, Zone};
@@ -19,18 +19,18 @@ use holdfast_core::{Timestamp, clock, slots};
 
 const SEEDS: u64 = 1000;
 const DAYS: i64 = 30;
-/// Seeds that once failed: 242 found that a watcher which restarts begins to count anew.
+/// Seeds that once failed: 242 found that a process that restarts begins again to measure the silence of others.
 const KEPT: &[u64] = &[242];
 
 const LEASE: Duration = Duration::from_secs(60);
-/// A worker that cannot renew its lease gives its run up after so long.
+/// A worker gives up its run when it could not renew the lease for this long.
 const GIVES_UP_SECS: i64 = 50;
-/// What finding a lost worker may take: the lease and the looks in between.
+/// How long it may take to detect a lost worker: the lease, and the interval between checks.
 const RECOVERY_SECS: i64 = 90;
 const LONGEST_RUN_SECS: i64 = 700;
-const LIMITS: AtOnce = AtOnce { per_server: 2, per_user: 3, checks_per_user: 100 };
+const LIMITS: ConcurrencyLimits = ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 100 };
 
-/// Numbers that only look random: the same for the same seed, everywhere.
+/// A deterministic random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -64,11 +64,11 @@ struct Task {
     keep: i64,
     retry_at: Option<Timestamp>,
     losses: i64,
-    /// What it copies, by a number; people change it.
+    /// Identifies what it backs up; people change it.
     source: i64,
-    /// The disk that it copies is not mounted.
+    /// Whether the disk that it backs up is not mounted.
     is_source_empty: bool,
-    /// Old backups are not removed.
+    /// Whether the removal of old backups is on hold.
     is_held: bool,
 }
 
@@ -80,7 +80,7 @@ struct Run {
     turn: i64,
     epoch: i64,
     sign: i64,
-    /// True time of the last sign; nobody in the simulation can read it.
+    /// True time of the last heartbeat; no process can read it.
     signed_at: i64,
 }
 
@@ -100,7 +100,7 @@ struct Backup {
     is_deleted: bool,
 }
 
-/// What the database holds.
+/// The content of the database.
 #[derive(Default)]
 struct Database {
     is_away: bool,
@@ -108,12 +108,12 @@ struct Database {
     runs: BTreeMap<i64, Run>,
     live: BTreeSet<i64>,
     backups: BTreeMap<i64, Backup>,
-    /// Slots that have their run: unique in the real one.
+    /// Slots that have a run; a unique index in the real database.
     slots: BTreeSet<(i64, i64)>,
-    /// The highest turn that was served, and each user's last.
+    /// The highest turn that was served, and the last turn of each user.
     served: Option<i64>,
     last_turns: BTreeMap<i64, i64>,
-    /// What runs are about to store, noted before they do.
+    /// Runs that were about to store an object, recorded beforehand.
     notes: BTreeSet<i64>,
     last_id: i64,
 }
@@ -171,7 +171,7 @@ impl Database {
         self.runs.insert(id, run);
     }
 
-    /// Ends a run; an end is the end.
+    /// Ends a run, which must be running.
     fn end(&mut self, id: i64, status: RunStatus, code: Option<FailureCode>) {
         let run = self.runs.get_mut(&id).expect("a run");
         assert!(self.live.remove(&id) && run.status == RunStatus::Running, "run {id} ended twice");
@@ -179,37 +179,37 @@ impl Database {
     }
 }
 
-/// A run in the hands of a process.
+/// A run that a process works on.
 struct Held {
     run: i64,
     epoch: i64,
     done_at: i64,
-    /// By the process's own stopwatch, which no clock moves.
+    /// In monotonic time, which changes of the clock do not affect.
     renewed_at: i64,
     will_succeed: bool,
-    /// The object is there, and the transaction that records it comes later: much may happen in between.
+    /// The object is stored; the transaction that records it comes later, and much may happen in between.
     is_stored: bool,
 }
 
 struct Process {
-    /// How far its clock is off.
+    /// The error of its clock.
     skew_secs: i64,
     is_up: bool,
-    /// Stopped by a signal, a hypervisor, a swap storm: it neither looks nor beats.
+    /// Suspended by a signal, a hypervisor or a swap storm: it neither checks anything nor sends heartbeats.
     sleeps_until: i64,
     watch: LeaseMonitor,
-    /// Since when it has been up, awake and in touch with the database.
+    /// Since when it has been running, awake and connected to the database.
     watching_since: Option<i64>,
     held: Vec<Held>,
 }
 
 struct World {
     dice: Dice,
-    /// True time, in seconds. Nobody in the simulation can read it.
+    /// True time, in seconds. No process can read it.
     at: i64,
     db: Database,
     processes: Vec<Process>,
-    /// Objects at the destination, by run; each is whole or not there.
+    /// Objects at the destination, by run; each is either complete or absent.
     objects: BTreeSet<i64>,
     counts: Counts,
 }
@@ -225,7 +225,7 @@ struct Counts {
     crashes: u64,
     fenced: u64,
     cleared: u64,
-    pulled_back: u64,
+    corrected_next: u64,
 }
 
 impl World {
@@ -274,7 +274,7 @@ impl World {
         process.is_up && process.sleeps_until <= self.at
     }
 
-    /// One stretch of time: quiet for most of a month, second by second while something goes on.
+    /// Advances time: in long steps while nothing happens, by a few seconds while runs are live.
     fn step(&mut self) {
         let due = self.db.tasks.values().flat_map(|task| [task.next, task.retry_at]).flatten();
         let soonest = due.map(Timestamp::as_second).min().unwrap_or(i64::MAX);
@@ -289,13 +289,13 @@ impl World {
         self.check();
     }
 
-    /// What the world does to the service.
+    /// Injects faults.
     fn disturb(&mut self) {
         let process = self.dice.roll(self.processes.len() as u64) as usize;
         match self.dice.roll(600) {
             0..=3 if self.processes[process].is_up => {
                 self.counts.crashes += 1;
-                // What it had in memory is gone; so is, in the end, what it had half stored.
+                // Its memory is lost, and unfinished uploads are eventually removed.
                 let process = &mut self.processes[process];
                 (process.is_up, process.held, process.watch) = (false, Vec::new(), LeaseMonitor::default());
                 process.watching_since = None;
@@ -312,7 +312,7 @@ impl World {
             10..=13 => self.edit(),
             _ => {}
         }
-        // What is down comes back before long, the database sooner.
+        // Processes come back after a while, the database sooner.
         for number in 0..self.processes.len() {
             if !self.processes[number].is_up && self.dice.one_in(20) {
                 self.processes[number].is_up = true;
@@ -323,7 +323,7 @@ impl World {
         }
     }
 
-    /// What people do.
+    /// Makes a random edit, as people do.
     fn edit(&mut self) {
         let ids: Vec<i64> = self.db.tasks.keys().copied().collect();
         let Some(id) = self.dice.pick(&ids).filter(|_| !self.db.is_away) else { return };
@@ -351,21 +351,21 @@ impl World {
                     backup.is_damaged = true;
                 }
             }
-            // A task with a live run is not deleted; its backups stay.
+            // A task with a live run cannot be deleted; the backups of a deleted task stay.
             7 if ids.len() > 1 && !is_running => {
                 self.db.tasks.remove(&id);
                 self.db.runs.retain(|_, run| run.task != id);
                 self.db.slots.retain(|(task, _)| *task != id);
             }
             8 => task.source = 1 + self.dice.number(2),
-            // Nobody releases a hold here: so no empty backup ever replaces a real one.
+            // Nobody releases a hold in the simulation, so no empty backup may ever replace a real one.
             9 => task.is_source_empty = true,
             10 => task.is_source_empty = false,
             _ => {}
         }
     }
 
-    /// One look of one process, in the order of the real one.
+    /// One iteration of the main loop of a process, in the same order as the real one.
     fn work(&mut self, process: usize) {
         let now = self.now_of(process);
         if !self.db.is_away {
@@ -378,17 +378,19 @@ impl World {
         self.go_on(process);
     }
 
-    /// What a clock that was ahead put too far into the future comes back, unless somebody still has such a clock.
+    /// Corrects times that a fast clock set too far in the future, unless a running process has a faster clock.
     fn pull_back(&mut self, process: usize, now: Timestamp) {
         let skew = self.processes[process].skew_secs;
         if self.processes.iter().any(|other| other.is_up && other.skew_secs > skew) {
             return;
         }
         for (id, task) in &mut self.db.tasks {
-            let Some(due) = task.next.and_then(|next| slots::pulled_back(&task.schedule, next, now)) else { continue };
+            let Some(due) = task.next.and_then(|next| slots::corrected_next(&task.schedule, next, now)) else {
+                continue;
+            };
             task.next = Some(due);
             self.db.slots.retain(|(of, slot)| of != id || *slot <= now.as_microsecond());
-            self.counts.pulled_back += 1;
+            self.counts.corrected_next += 1;
         }
         let is_ahead =
             |task: &Task| task.next.is_some_and(|next| task.schedule.next_after(now).is_some_and(|due| due < next));
@@ -447,8 +449,8 @@ impl World {
         }
     }
 
-    /// Removes what unfinished runs left: by its note, only when the run has ended and nobody recorded it. The note stays,
-    /// as its worker may wake up late.
+    /// Removes the objects of unfinished runs: those in `notes` whose run has ended and that no backup refers to. The
+    /// note stays, because the worker may wake up late.
     fn clear_away(&mut self) {
         for run in self.db.notes.clone() {
             let is_running = self.db.runs.get(&run).is_some_and(|run| run.status == RunStatus::Running);
@@ -494,7 +496,7 @@ impl World {
         assert!(users.values().all(|count| *count <= LIMITS.per_user), "a user has too many runs");
     }
 
-    /// Beats for what it holds, gives up what it cannot renew, and ends what is done.
+    /// Renews the leases of its runs, gives up those that it cannot renew, and ends those that are done.
     fn go_on(&mut self, process: usize) {
         let now = self.now_of(process);
         for mut held in std::mem::take(&mut self.processes[process].held) {
@@ -505,7 +507,7 @@ impl World {
                         (run.sign, run.signed_at, held.renewed_at) = (now.as_microsecond(), self.at, self.at);
                     }
                     None => {
-                        // It woke up late, and everything that it would write is refused.
+                        // It woke up late, and all of its writes are rejected.
                         self.counts.fenced += 1;
                         continue;
                     }
@@ -514,7 +516,7 @@ impl World {
             if self.at - held.renewed_at > GIVES_UP_SECS {
                 self.counts.fenced += 1;
             } else if held.done_at <= self.at && held.will_succeed && !held.is_stored && !self.db.is_away {
-                // The note, then the object; recording it comes some time later.
+                // First the note, then the object; the object is recorded some time later.
                 self.db.notes.insert(held.run);
                 self.objects.insert(held.run);
                 (held.is_stored, held.done_at) = (true, self.at + self.dice.number(8));
@@ -527,9 +529,9 @@ impl World {
         }
     }
 
-    /// The one transaction at the end of a run, fenced by its epoch.
+    /// The transaction at the end of a run, fenced by its epoch.
     fn finish(&mut self, held: &Held, now: Timestamp) {
-        assert_eq!(self.db.runs[&held.run].epoch, held.epoch, "I4: an end that is not fenced");
+        assert_eq!(self.db.runs[&held.run].epoch, held.epoch, "I4: the end of a run is not fenced");
         if !held.will_succeed {
             self.db.end(held.run, RunStatus::Failed, Some(FailureCode::Lost));
             return self.follow_up(held.run, now, false);
@@ -571,7 +573,7 @@ impl World {
         let is_good = |id: i64, db: &Database| !db.backups[&id].is_damaged;
         for (id, verdict) in plan {
             if let Verdict::Remove(_) = verdict {
-                // I3: only with a newer good one in place, and none of another task.
+                // I3: only if there is a newer good backup, and only of the same task.
                 let newer = stored.iter().filter(|other| other.id > id && is_good(other.id.0, &self.db)).count();
                 assert!(newer > 0 && self.db.backups[&id.0].task == task, "I3: backup {id} was removed too early");
                 let gone = &self.db.backups[&id.0];
@@ -588,7 +590,7 @@ impl World {
         }
     }
 
-    /// What a new backup of a task is beside the normal ones of the same source.
+    /// Judges a new backup of a task against the normal ones of the same source.
     fn judge(&self, task: i64, source: i64, is_empty: bool) -> Judgement {
         let measure = |is_empty: bool| match is_empty {
             true => Measure { plain_bytes: 10_240, stored_bytes: 200, entries: 1 },
@@ -630,19 +632,19 @@ impl World {
         }
         let longest = self.processes.iter().filter_map(|process| process.watching_since).min();
         for (id, run) in self.db.with_status(RunStatus::Running) {
-            // I5: silence is found out by whoever has watched for long enough.
+            // I5: a silent run is detected by a process that has watched it long enough.
             let quiet = (self.at - run.signed_at).min(longest.map_or(0, |since| self.at - since));
             assert!(quiet <= RECOVERY_SECS, "I5: run {id} has been silent for {quiet} s");
         }
         for (id, backup) in &self.db.backups {
-            // I2: what is on record is there, whole.
+            // I2: the object of every recorded backup exists.
             let is_there = self.objects.contains(&backup.run);
-            assert!(backup.is_deleted || is_there, "I2: backup {id} is on record, and its object is gone");
+            assert!(backup.is_deleted || is_there, "I2: backup {id} is recorded, but its object is gone");
         }
-        // And nothing is there that nobody knows of.
+        // And there are no unknown objects.
         for run in &self.objects {
             let is_recorded = self.db.backups.values().any(|backup| backup.run == *run && !backup.is_deleted);
-            assert!(is_recorded || self.db.notes.contains(run), "the object of run {run} belongs to nobody");
+            assert!(is_recorded || self.db.notes.contains(run), "the object of run {run} is unknown");
         }
     }
 }
@@ -651,7 +653,7 @@ fn schedule(dice: &mut Dice) -> Schedule {
     let frequency = Frequency::ALL[dice.roll(4) as usize];
     let time = TimeOfDay::parse(&format!("{:02}:{:02}", dice.roll(24), dice.roll(60)));
     let zones = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"];
-    // Rules of zones take longer to work out, so most schedules do without.
+    // Time zones are slow to compute, so most schedules have none.
     let zone = (dice.roll(5) == 0).then(|| Zone::parse(zones[dice.roll(4) as usize])).flatten();
     Schedule { frequency, time, day_of_week: dice.number(7), day_of_month: 1 + dice.number(28), cron: None, zone }
 }
@@ -666,7 +668,7 @@ fn simulate(seed: u64) -> Counts {
     while world.at < until {
         world.step();
     }
-    // Peace: everything comes back, and within a lease and the time of a run everything has an end.
+    // No more faults: everything comes back, and all runs end within a lease plus the longest run.
     world.db.is_away = false;
     for process in &mut world.processes {
         (process.is_up, process.sleeps_until, process.skew_secs) = (true, 0, 0);
@@ -701,7 +703,7 @@ impl std::ops::AddAssign for Counts {
         self.crashes += other.crashes;
         self.fenced += other.fenced;
         self.cleared += other.cleared;
-        self.pulled_back += other.pulled_back;
+        self.corrected_next += other.corrected_next;
     }
 }
 
@@ -715,7 +717,7 @@ fn simulate_all(seeds: impl Iterator<Item = u64>) -> Counts {
 }
 
 #[test]
-fn a_month_of_everything_going_wrong_keeps_every_promise() {
+fn the_invariants_hold_during_a_month_of_faults() {
     simulate_all(KEPT.iter().copied());
     let halves = std::thread::scope(|scope| {
         let first = scope.spawn(|| simulate_all(0..SEEDS / 2));
@@ -725,7 +727,7 @@ fn a_month_of_everything_going_wrong_keeps_every_promise() {
     all += halves.1.expect("the first half");
     // A simulation in which nothing happens proves nothing.
     let often = [all.runs, all.lost, all.missed, all.skipped, all.retried, all.removed, all.crashes, all.fenced];
-    let seldom = [all.cleared, all.pulled_back];
+    let seldom = [all.cleared, all.corrected_next];
     let is_enough = often.into_iter().all(|count| count > 500) && seldom.into_iter().all(|count| count > 50);
     assert!(is_enough, "too little happened: {all:?}");
 }

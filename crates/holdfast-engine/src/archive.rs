@@ -1,8 +1,8 @@
 //! The archive format: plain stream → independent zstd frames → age when there is a password → one object.
 //!
-//! Every frame but the last holds the same number of plain bytes, and the object ends with a skippable zstd frame that
-//! holds an index. Standard tools never notice: `age -d | zstd -d | tar -x` opens it. With the index, listing a backup
-//! reads its last kilobytes and one file is fetched without reading what lies before it.
+//! Every frame except the last holds the same number of plain bytes, and the object ends with a skippable zstd frame
+//! that holds an index. Standard tools ignore the index: `age -d | zstd -d | tar -x` opens the object. With the index,
+//! listing a backup reads only its last kilobytes, and a single file is fetched without reading the data before it.
 
 mod forward;
 mod frames;
@@ -28,15 +28,16 @@ pub use index::{Entry, Manifest, MysqlFacts};
 pub(crate) use inspect::inspect;
 pub use reader::Archive;
 pub(crate) use reader::{Bounded, plain};
-pub(crate) use sealed::{KeyTurn, Written};
+pub(crate) use sealed::{KeyDerivation, Written};
 pub use selection::Counted;
 pub(crate) use selection::{Choice, Existing, Left, Longest, Occupant, Options, Selection, ancestors, is_too_deep};
 pub(crate) use shown::{shown, shown_short};
 pub(crate) use unpack::{Facts, FileContent, Target, unpack};
 pub(crate) use writer::{Out, Packed, Packing, Received, pack};
 
-/// Plain bytes per frame. Small enough that fifty runs at once stay within their memory and that one file costs one
-/// frame; large enough that starting afresh costs a per cent or two of size.
+/// Plain bytes per frame. Small enough that fifty concurrent runs stay within their memory limits and that reading one
+/// small file costs one frame; large enough that compressing each frame independently adds only one or two per cent to
+/// the size.
 pub const FRAME_BYTES: usize = 1024 * 1024;
-/// What `zstd` itself uses when nothing is said.
+/// The default compression level of `zstd`.
 pub(crate) const LEVEL: i32 = 3;

@@ -20,7 +20,7 @@ use crate::source::{Outlet, files};
 use crate::ssh::Connection;
 use crate::stored::read_back;
 
-/// What a backup copies, once it is known of which engine a database is.
+/// What a backup copies, once the engine of a database is known.
 #[derive(Clone, Copy)]
 enum Work<'a> {
     Files(&'a FilesSource),
@@ -37,15 +37,15 @@ impl Work<'_> {
 }
 
 impl Engine {
-    /// Runs a backup to its end. What it reports is stored and confirmed; on any error nothing is left behind that the
-    /// journal does not know of.
+    /// Runs a backup to completion. A reported backup is stored and confirmed; on error, everything left behind at the
+    /// destination is recorded in the journal.
     pub async fn back_up(
         &self,
         plan: &BackupPlan,
         context: &Context,
         journal: Arc<dyn Journal>,
     ) -> Result<BackupReport> {
-        // The destination first: a backup that has nowhere to go need not disturb the server.
+        // Open the destination first: if it is unavailable, there is no need to contact the server.
         let Opened { store, identity } = self.settings.destination.open(&plan.destination).await?;
         let (sink, written) = Sink::new();
         let sealing = self.seal(sink, plan);
@@ -109,8 +109,8 @@ impl Engine {
         })
     }
 
-    /// About how much will come: as much as the last time. The first time files are counted, which also decides how an
-    /// upload is cut; nobody waits for long for that.
+    /// Estimates the size of the backup: that of the previous one or, for a first backup of files, a count with a time
+    /// limit. The estimate also determines how the upload is divided into parts.
     async fn expected(
         &self,
         connection: &Connection,
@@ -122,7 +122,7 @@ impl Engine {
         match tokio::time::timeout(files::COUNT_LIMIT, counting).await {
             Ok(Ok(counted)) => Ok(counted),
             Ok(Err(error)) if error.code == FailureCode::Cancelled => Err(error),
-            // A server without GNU find, or with very many files.
+            // The server has no GNU find, or too many files to count in time.
             _ => Ok(None),
         }
     }
@@ -140,8 +140,8 @@ impl Engine {
         })
     }
 
-    /// Three stages at once: this task reads the server, a thread packs, another task uploads. Whichever fails first
-    /// ends the others, and its reason is the one that counts.
+    /// Runs three stages concurrently: this task reads from the server, a thread packs, another task uploads. The first
+    /// stage to fail stops the others, and its error is the one returned.
     async fn stream(
         &self,
         connection: &Connection,
@@ -171,12 +171,12 @@ impl Engine {
         match (packed, uploaded) {
             (Ok(packed), Ok(Uploaded { size, is_proven, is_versioned })) if size == packed.stored_bytes => {
                 if !is_proven {
-                    context.log.line("The destination does not prove what it stored, so the backup is read back.");
+                    context.log.line("The destination provides no matching checksum, so the backup is read back.");
                     read_back(store, &key, size, &packed.stored_sha256, context).await?;
                 }
                 if is_versioned {
                     context.log.line(
-                        "The bucket keeps versions: backups that are deleted stay there as older versions and take up \
+                        "The bucket keeps versions: deleted backups remain there as older versions and take up \
                          space until a lifecycle rule of the bucket removes them.",
                     );
                 }
@@ -184,16 +184,17 @@ impl Engine {
             }
             (Ok(packed), Ok(Uploaded { size, .. })) => Err(EngineError::new(
                 FailureCode::DestinationFailed,
-                format!("{size} bytes were stored of {}.", packed.stored_bytes),
+                format!("{size} of {} bytes were stored.", packed.stored_bytes),
             )),
-            // An upload that was merely given up does not know why.
+            // An upload that was cancelled because another stage failed does not know the reason.
             (_, Err(error)) if error.code != FailureCode::Cancelled => Err(error),
             (Err(error), _) => Err(error),
             (Ok(_), Err(error)) => Err(error),
         }
     }
 
-    /// The key is derived while the server is still being reached: its memory is gone before the first byte comes.
+    /// Derives the key while the connection is being established, so that the memory this takes is freed before the
+    /// first byte arrives.
     fn seal(&self, sink: Sink, plan: &BackupPlan) -> impl Future<Output = Result<Out<Sink>>> + use<> {
         let (turn, password) = (self.turn.clone(), plan.password.clone());
         let sealing = tokio::task::spawn_blocking(move || Out::open(sink, password.as_ref(), &turn));

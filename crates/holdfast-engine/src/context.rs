@@ -1,4 +1,4 @@
-//! What a run carries with it: progress, a log, the wish to stop, and what was learnt about the server.
+//! The context of a run: its progress, log and cancellation token, and what was learnt about the server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{EngineError, Result};
 use crate::progress::Progress;
 
-/// Lines that one run may add to its log; a tree of a million unreadable files must not fill the database.
+/// The maximum number of log lines per run, so that a tree with a million unreadable files does not fill the database.
 const MAX_LINES: u64 = 1000;
 
 #[derive(Clone)]
@@ -19,65 +19,65 @@ pub struct Context {
     pub progress: Arc<Progress>,
     pub log: Log,
     pub cancel: CancellationToken,
-    /// What the servers showed, for whoever pins keys.
+    /// What was learnt about the servers, including the host keys to pin.
     pub contact: Arc<Mutex<Contact>>,
-    /// Told before a restore changes anything on a server.
+    /// Called before a restore changes anything on a server.
     pub on_write: Option<OnWrite>,
 }
 
-/// Notes what a restore does to its server; an error keeps it from that.
+/// Records what a restore does to its server. If recording the start fails, the restore does not begin.
 pub type OnWrite = Arc<dyn Fn(WriteNote) -> BoxFuture<'static, std::result::Result<(), String>> + Send + Sync>;
 
-/// What is noted about a restore.
+/// What is recorded about a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteNote {
-    /// It is about to change something, below this folder if it is files.
+    /// It is about to change something: for files, below this folder.
     Begins { folder: Option<String> },
-    /// It has failed, and everything is as it was before.
+    /// It has failed and everything it wrote has been removed.
     Undone,
 }
 
-/// Keys as fingerprints.
+/// What was learnt while connected to a server. Keys are given as fingerprints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contact {
-    /// The server let us in; with this key.
+    /// The host key of the server that accepted the connection.
     pub host_key: Option<String>,
-    /// The server showed this key in place of the pinned one.
+    /// The key that the server presented instead of the pinned one.
     pub changed_host_key: Option<String>,
     pub jump_host_key: Option<String>,
     pub changed_jump_host_key: Option<String>,
     pub latency_micros: Option<u64>,
-    /// The folder that is read or written there, without links in its path.
+    /// The folder that is read or written on the server, with symbolic links resolved.
     pub folder: Option<String>,
-    /// Databases that a backup of a whole server holds.
+    /// The databases contained in a backup of a whole server.
     pub databases: Vec<String>,
 }
 
 impl Context {
-    /// A context, and where its log lines come out.
+    /// Returns a context and the receiver of its log lines.
     pub fn new(cancel: CancellationToken) -> (Self, mpsc::UnboundedReceiver<String>) {
         let (lines, received) = mpsc::unbounded_channel();
         let log = Log { lines, state: Arc::default() };
         (Self { progress: Arc::default(), log, cancel, contact: Arc::default(), on_write: None }, received)
     }
 
-    /// To be called before anything is changed on a server that a backup could read: from then on, a restore that does
-    /// not succeed may have left half of something.
+    /// Must be called before anything that a backup could read is changed on a server: from then on, a failed restore
+    /// may have left partial data.
     pub(crate) async fn begin_writing(&self) -> Result<()> {
         let Some(on_write) = &self.on_write else { return Ok(()) };
         let folder = self.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).folder.clone();
         on_write(WriteNote::Begins { folder }).await.map_err(|reason| {
             EngineError::internal(format!(
-                "{reason} It could not be noted that this restore begins, so nothing was written."
+                "{reason} The start of this restore could not be recorded, so nothing was written."
             ))
         })
     }
 
-    /// To be called when a restore failed and everything that it wrote is gone again.
+    /// Must be called when a restore failed and everything it wrote has been removed again.
     pub(crate) async fn note_undone(&self) {
         let Some(on_write) = &self.on_write else { return };
         if let Err(reason) = on_write(WriteNote::Undone).await {
-            self.log.line(format!("It could not be noted that nothing is left of this restore: {reason}"));
+            self.log.line(format!("Could not record that this restore was undone: {reason}"));
         }
     }
 
@@ -94,7 +94,7 @@ impl Context {
     }
 }
 
-/// The log of a run. Text from elsewhere passes through here, and secrets stay behind.
+/// The log of a run. Secrets are redacted from everything that is logged.
 #[derive(Clone)]
 pub struct Log {
     lines: mpsc::UnboundedSender<String>,
@@ -109,7 +109,7 @@ struct LogState {
 }
 
 impl Log {
-    /// From now on this text is blotted out wherever it turns up.
+    /// Redacts this secret from all further log lines.
     pub(crate) fn hide(&self, secret: &Secret) {
         if !secret.reveal().is_empty() {
             self.state.secrets.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(secret.clone());
@@ -119,9 +119,9 @@ impl Log {
     pub fn line(&self, text: impl AsRef<str>) {
         let text = self.redacted(text.as_ref());
         match self.state.written.fetch_add(1, Ordering::Relaxed) {
-            // Nobody listens when the run is over; then there is nothing to tell either.
+            // The receiver is gone once the run is over; later lines can be dropped.
             number if number < MAX_LINES => drop(self.lines.send(text)),
-            MAX_LINES => drop(self.lines.send("Further lines are left out.".to_owned())),
+            MAX_LINES => drop(self.lines.send("Further lines are omitted.".to_owned())),
             _ => {}
         }
     }
@@ -141,13 +141,13 @@ impl Log {
     }
 }
 
-/// Blots a secret out. One of very few characters is part of many words, and what is left of them would tell it: that
-/// one is blotted out where it stands alone.
+/// Redacts a secret. A very short secret occurs inside many words, and redacting it there would reveal it, so it is
+/// redacted only where it is a word by itself.
 fn without_secret(text: &str, secret: &str) -> String {
     const SHORT: usize = 4;
-    const BLOT: &str = "[secret]";
+    const REDACTED: &str = "[secret]";
     if secret.chars().count() >= SHORT {
-        return text.replace(secret, BLOT);
+        return text.replace(secret, REDACTED);
     }
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
@@ -156,7 +156,7 @@ fn without_secret(text: &str, secret: &str) -> String {
         let last = before.chars().next_back().or_else(|| told.chars().next_back());
         let stands_alone = !last.is_some_and(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric);
         told.push_str(before);
-        told.push_str(if stands_alone { BLOT } else { secret });
+        told.push_str(if stands_alone { REDACTED } else { secret });
         rest = after;
     }
     told + rest
@@ -167,7 +167,7 @@ mod tests {
     use super::without_secret;
 
     #[test]
-    fn secrets_are_blotted_out_and_words_around_short_ones_stay() {
+    fn secrets_are_redacted_and_words_containing_short_ones_are_kept() {
         let blotted = |text: &str, secret: &str| without_secret(text, secret);
         assert_eq!(blotted("xhunter2x, hunter2", "hunter2"), "x[secret]x, [secret]");
         assert_eq!(

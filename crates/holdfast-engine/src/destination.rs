@@ -1,4 +1,4 @@
-//! Where backups are kept: one trait over folders, buckets and servers, and decorators for any of them.
+//! Where backups are stored: one trait for folders, buckets and servers, and decorators for all of them.
 
 mod decorators;
 mod local;
@@ -37,27 +37,28 @@ use crate::ssh::KeySeed;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     pub size: u64,
-    /// As the store sent it, quotes included.
+    /// As sent by the store, including the quotes.
     pub etag: Option<String>,
-    /// The store keeps versions: what is deleted stays there as an older one.
+    /// Whether the store keeps versions: a deleted object remains there as an older version.
     pub is_versioned: bool,
 }
 
-/// How uploads to a store are cut.
+/// How uploads to a store are divided into parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     pub parts: PartPlan,
-    /// Parts on their way at once; 1 means in order.
+    /// How many parts are sent concurrently; 1 means one after the other.
     pub parallel: usize,
-    /// Asked for an object, it tells a checksum. A folder does not: once flushed, it answers for its bytes.
+    /// Whether the store reports a checksum of each object. A folder does not: data that was flushed is taken to be
+    /// stored.
     pub has_tags: bool,
 }
 
-/// One bucket or folder of objects. No method retries: a decorator does that for all stores alike. An object appears
-/// under its key only when it is whole.
+/// One bucket or folder of objects. No method retries: a decorator does that for all stores. An object becomes visible
+/// under its key only when it is complete.
 #[async_trait]
 pub trait BlobStore: Send + Sync {
-    /// How to cut an object of about this size; 0 is unknown.
+    /// How to divide an object of about this size into parts; 0 means unknown.
     fn shape(&self, expected_bytes: u64) -> Shape;
 
     async fn put(&self, key: &str, body: Bytes) -> Result<()>;
@@ -65,45 +66,48 @@ pub trait BlobStore: Send + Sync {
     /// Starts an upload in parts and returns its id.
     async fn begin(&self, key: &str) -> Result<String>;
 
-    /// Stores part `index` (from 0); returns the part's id, which `complete` wants back.
+    /// Stores part `index` (from 0) and returns the part's id, to be passed to `complete`.
     async fn put_part(&self, key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String>;
 
-    /// Makes the object visible. After a lost answer a second call may say `Missing`: `stat` tells then.
+    /// Makes the object visible. If a response was lost, a second call may fail with `Missing`; use `stat` to find out
+    /// whether the object exists.
     async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()>;
 
-    /// Drops an upload and its parts; an unknown upload is fine. Without an id, what can be found by the key alone.
+    /// Discards an upload and its parts; an unknown upload is not an error. Without an id, discards what can be found
+    /// by the key alone.
     async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()>;
 
     async fn stat(&self, key: &str) -> Result<Option<Stat>>;
 
-    /// Exactly the bytes of `range`; a shorter answer is an error.
+    /// Returns exactly the bytes of `range`; a shorter response is an error.
     async fn read(&self, key: &str, range: Range<u64>) -> Result<Bytes>;
 
-    /// Removes an object; an absent one is fine.
+    /// Removes an object; a missing one is not an error.
     async fn remove(&self, key: &str) -> Result<()>;
 
-    /// Up to `limit` keys that start with `prefix`.
+    /// Returns up to `limit` keys that start with `prefix`.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>>;
 }
 
-/// A destination, and all that is needed to reach it.
+/// A destination, and everything needed to access it.
 #[derive(Debug, Clone)]
 pub struct DestinationPlan {
     pub spec: DestinationSpec,
     pub access_key: Option<Secret>,
     pub secret_key: Option<Secret>,
-    /// Where a local destination is.
+    /// The folder of a local destination.
     pub folder: PathBuf,
-    /// What the marker of a folder said when it was first used. An empty mount point has none and is not written to.
+    /// The content of the folder's marker, set when the folder was first used. An empty mount point has no marker and
+    /// is not written to.
     pub marker: Option<String>,
-    /// The SSH key of the owner, for destinations that are opened with it.
+    /// The owner's SSH key, for destinations that authenticate with it.
     pub owner_key: Option<KeySeed>,
-    /// The owner may reach private networks.
+    /// Whether the owner may connect to private networks.
     pub allow_private: bool,
 }
 
 impl DestinationPlan {
-    /// A folder of this machine.
+    /// A folder on this machine.
     pub fn local(folder: PathBuf, marker: Option<String>) -> Self {
         Self {
             spec: DestinationSpec::Local(LocalDestination),
@@ -116,34 +120,34 @@ impl DestinationPlan {
         }
     }
 
-    /// A folder that nobody has used yet.
+    /// Whether the destination is a folder that has not been used yet.
     pub fn is_untouched(&self) -> bool {
         self.spec.has_marker() && self.marker.is_none()
     }
 }
 
-/// A destination that was reached.
+/// A destination that was opened successfully.
 pub struct Opened {
     pub store: Arc<dyn BlobStore>,
     pub identity: DestinationIdentity,
 }
 
-/// How this installation reaches destinations.
+/// How this installation connects to destinations.
 #[derive(Debug, Clone)]
 pub struct DestinationSettings {
     pub egress_allow: Vec<holdfast_core::network::Network>,
     /// Trusted in addition to the system's certificates.
     pub ca_pem: Option<Vec<u8>>,
     pub retry: RetryPolicy,
-    /// For one request as a whole, so it bounds how slow a link may move one part.
+    /// The time limit for a whole request, which also determines the slowest link that can still transfer a part.
     pub request_timeout: Duration,
-    /// Silence in the middle of an answer after which reading has failed; over this time it must also move as much as a
-    /// server must.
+    /// Reading a response fails when nothing arrives for this long, or when it is slower on average over this time than
+    /// is tolerated from a server.
     pub stall: Duration,
-    /// Bytes per second and run; 0 is without limit.
+    /// Bytes per second and run; 0 means no limit.
     pub bytes_per_second: u64,
     pub parts: PartLimits,
-    /// Parts that are too large for memory wait here, in files without a name.
+    /// Parts that are too large for memory are kept here, in unnamed temporary files.
     pub spool_folder: PathBuf,
 }
 
@@ -163,7 +167,7 @@ impl Default for DestinationSettings {
 }
 
 impl DestinationSettings {
-    /// The store with its decorators. A folder that is used for the first time is marked.
+    /// Opens the store, with its decorators. A folder that is used for the first time is marked.
     pub async fn open(&self, plan: &DestinationPlan) -> Result<Opened> {
         match &plan.spec {
             DestinationSpec::Local(_) => {
@@ -188,14 +192,15 @@ impl DestinationSettings {
                 Ok(Opened { store: self.decorated(store), identity: DestinationIdentity::default() })
             }
             DestinationSpec::Sftp(settings) => {
-                // Connecting is a large future, and nearly everything begins with opening a destination.
+                // Boxed because connecting is a large future, and nearly every operation opens a destination.
                 let (store, identity) = Box::pin(Sftp::open(settings, plan, self)).await?;
                 Ok(Opened { store: self.decorated(store), identity })
             }
         }
     }
 
-    /// What marks a destination that was used before, without writing to it; nothing where none is marked.
+    /// Reads the marker of a destination that was used before, without writing to it; `None` for kinds that have no
+    /// marker.
     pub async fn find_marker(&self, plan: &DestinationPlan) -> Result<Option<String>> {
         match &plan.spec {
             DestinationSpec::Local(_) => Local::find_marker(&plan.folder).map(Some),
@@ -208,7 +213,7 @@ impl DestinationSettings {
         Egress { allow_private: plan.allow_private, allowed: self.egress_allow.clone() }
     }
 
-    /// For somebody who waits for the answer: little is moved, so silence tells sooner.
+    /// Settings with shorter time limits, for checks that a user waits for and that transfer little data.
     pub(crate) fn for_checks(&self) -> Self {
         const ANSWER_WITHIN: Duration = Duration::from_secs(20);
         let retry = RetryPolicy { give_up_after: self.retry.give_up_after.min(ANSWER_WITHIN), ..self.retry };
@@ -224,21 +229,21 @@ impl DestinationSettings {
     }
 }
 
-/// What a check found beside that the destination works.
+/// What a successful check found out about a destination.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
     pub identity: DestinationIdentity,
-    /// What is deleted there stays as an older version.
+    /// Whether deleted objects remain as older versions.
     pub keeps_versions: bool,
 }
 
-/// Proves that a destination works: writes a probe, reads it back, finds it in a listing, removes it. Tells whether it keeps
-/// versions of what was deleted.
+/// Checks that a destination works: writes a probe object, reads it back, finds it in a listing and removes it. Returns
+/// whether the destination keeps versions of deleted objects.
 pub async fn check(store: &dyn BlobStore, probe_key: &str) -> Result<bool> {
     let body = Bytes::from(format!("Holdfast writes this to check the destination: {probe_key}"));
     store.put(probe_key, body.clone()).await?;
     let proved = prove(store, probe_key, &body).await;
-    // Whatever the proof said, the probe goes; what the proof said counts.
+    // Remove the probe in any case; an error of the check takes precedence over one of the removal.
     let removed = store.remove(probe_key).await;
     let is_versioned = proved?;
     removed?;
@@ -252,7 +257,7 @@ async fn prove(store: &dyn BlobStore, key: &str, body: &Bytes) -> Result<bool> {
     let failed = |what: &str| Err(EngineError::new(FailureCode::DestinationFailed, what));
     let size = body.len() as u64;
     let Some(stat) = store.stat(key).await?.filter(|stat| stat.size == size) else {
-        return failed("A written object is not there, or of another size.");
+        return failed("The object just written is missing or has a different size.");
     };
     if store.read(key, 0..size).await? != *body {
         return failed("What was read back differs from what was written.");

@@ -14,20 +14,20 @@ use crate::remote::Remote;
 use crate::source::Outlet;
 use crate::source::database::{DatabasePlan, Login};
 
-/// What an engine needs on a server.
+/// The tools that an engine needs on a server.
 pub(crate) struct Tools {
-    /// One of these writes dumps.
+    /// Programs that write dumps; one of them is needed.
     pub dump: &'static [&'static str],
-    /// What to install where none is.
+    /// The package to install if none of them is there.
     pub package: &'static str,
-    /// All that are worth knowing about, those that write dumps among them.
+    /// All tools to look for, including those that write dumps.
     pub all: &'static [&'static str],
 }
 
-/// The databases of a server with their sizes, or why they are not told.
+/// The databases of a server with their sizes, or why they cannot be listed.
 pub(crate) type Listed = std::result::Result<Vec<(String, u64)>, EngineError>;
 
-/// What there is to copy: the tables of one database, or databases.
+/// How much there is to copy. The entries are the tables of one database, or the databases of a server.
 pub(crate) struct Size {
     pub entries: u64,
     pub bytes: u64,
@@ -39,15 +39,15 @@ pub(crate) trait Dialect: Send + Sync {
 
     fn tools(&self) -> &'static Tools;
 
-    /// Whether a server of this engine lets us in and has the database, if one is named.
+    /// Whether a server of this engine accepts the login and has the database, if a name is given.
     async fn has(&self, at: Remote<'_>, login: &Login, name: Option<&str>) -> Result<bool>;
 
-    /// The databases that can be backed up. Only a connection that fails is an error.
+    /// Lists the databases that can be backed up. Only a failed connection is an error.
     async fn list(&self, at: Remote<'_>, login: &Login) -> Result<Listed>;
 
     async fn size(&self, at: Remote<'_>, source: &DatabasePlan) -> Result<Size>;
 
-    /// Adds what a restore has to know and no dump says.
+    /// Adds to the manifest what a restore needs to know and the dump does not contain.
     async fn describe(&self, at: Remote<'_>, source: &DatabasePlan, manifest: &mut Manifest) -> Result<()>;
 
     /// Sends the dump to `outlet`.
@@ -55,45 +55,45 @@ pub(crate) trait Dialect: Send + Sync {
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport>;
 
-    /// What a restore that ended early may have left on the server, for people. It `has_written` when it had begun to
-    /// change what was there.
+    /// A text for users on what an interrupted restore may have left on the server. `has_written` says whether it had
+    /// begun to change existing data.
     fn left_behind(&self, content: Content, has_written: bool) -> &'static str;
 }
 
-/// A dump on its way back.
+/// The restore of a dump.
 pub(crate) struct DatabaseRestore<'a> {
     pub plan: &'a RestorePlan,
     pub into: RestoreInto<'a>,
 }
 
-/// Where it goes.
+/// Where a dump is restored to.
 #[derive(Clone, Copy)]
 pub(crate) enum RestoreInto<'a> {
-    /// A database of a server; `None` puts back a whole server.
+    /// A database on a server; without a name, a whole server is restored.
     Server { name: Option<&'a str>, login: &'a Login },
     /// The path of a database that is a file.
     File(&'a str),
 }
 
-/// For content that an engine does not restore in the way that was asked for.
+/// The error for content that an engine cannot restore to the requested target.
 pub(crate) fn misfit() -> EngineError {
-    EngineError::internal("the target does not fit what is in the backup")
+    EngineError::internal("the restore target does not match the content of the backup")
 }
 
-/// Whether an answer that lists databases names this one; without a name every answer will do.
+/// Whether the output lists this database; without a name, any output will do.
 pub(crate) fn names(stdout: &[u8], wanted: Option<&str>) -> bool {
     let text = String::from_utf8_lossy(stdout).into_owned();
     wanted.is_none_or(|wanted| text.lines().any(|found| found == wanted))
 }
 
-/// Lines of a word and a number between tabs.
+/// Parses lines of a text and a number separated by a tab.
 pub(crate) fn counted_lines(stdout: &[u8]) -> Vec<(String, u64)> {
     let text = String::from_utf8_lossy(stdout).into_owned();
     let lines = text.lines().map(|line| line.rsplit_once('\t').unwrap_or((line, "0")));
     lines.map(|(word, number)| (word.to_owned(), number.trim().parse().unwrap_or(0))).collect()
 }
 
-/// What a query told of one database in a single line, or of all in a line each.
+/// Parses the result of a size query: a single line for one database, or one line per database.
 pub(crate) fn size_of(stdout: &[u8], is_one: bool) -> Size {
     let rows = counted_lines(stdout);
     let entries = match rows.first() {
@@ -103,10 +103,10 @@ pub(crate) fn size_of(stdout: &[u8], is_one: bool) -> Size {
     Size { entries, bytes: rows.iter().map(|(_, bytes)| bytes).sum() }
 }
 
-/// The same sentence for everything that is restored in place, statement by statement.
+/// Shown for everything that is restored in place, statement by statement.
 pub(crate) const HALF_REPLACED: &str = "What was there may be gone or half replaced. Restore again.";
 
-/// A failure to learn something that a backup can do without is told; being cancelled ends the run.
+/// Logs a warning when optional information could not be obtained; cancellation is still an error.
 pub(crate) fn unless_cancelled<T>(asked: Result<Option<T>>, context: &Context, told: &str) -> Result<Option<T>> {
     match asked {
         Err(error) if error.code == FailureCode::Cancelled => Err(error),

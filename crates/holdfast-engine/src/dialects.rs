@@ -1,5 +1,5 @@
-//! The database engines that there are, and which of them a server has. An engine is a file below, an entry here, its words
-//! in core, and how its dumps are proven to be whole in `archive::inspect`.
+//! The supported database engines, and which of them a server has. To add an engine: a file below this module, an entry
+//! here, its names in core, and a completeness check for its dumps in `archive::inspect`.
 
 mod mysql;
 mod postgresql;
@@ -25,7 +25,7 @@ pub(crate) fn of(engine: DatabaseEngine) -> &'static dyn Dialect {
     }
 }
 
-/// Which engine it is, and so what the backup will hold.
+/// Finds the engine of a database, which determines the content of the backup.
 pub(crate) async fn find(at: Remote<'_>, source: &DatabasePlan) -> Result<&'static dyn Dialect> {
     if let Some(password) = &source.login.password {
         at.context.log.hide(password);
@@ -42,15 +42,15 @@ pub(crate) async fn find(at: Remote<'_>, source: &DatabasePlan) -> Result<&'stat
 
 fn none_installed() -> String {
     let tools: Vec<&str> = served().flat_map(|dialect| dialect.tools().dump.iter().copied()).collect();
-    format!("The server has none of {}.", tools.join(", "))
+    format!("The server has none of these tools: {}.", tools.join(", "))
 }
 
-/// Engines that have servers.
+/// The engines that run as a server.
 pub(crate) fn served() -> impl Iterator<Item = &'static dyn Dialect> {
     DIALECTS.iter().copied().filter(|dialect| !dialect.engine().is_file())
 }
 
-/// Those whose tools the server has.
+/// The engines whose tools are installed on the server.
 async fn installed(at: Remote<'_>) -> Result<Vec<&'static dyn Dialect>> {
     let looks = served().map(|dialect| {
         let finds: Vec<String> = dialect.tools().dump.iter().map(|tool| format!("command -v {tool}")).collect();
@@ -62,7 +62,7 @@ async fn installed(at: Remote<'_>) -> Result<Vec<&'static dyn Dialect>> {
     Ok(text.lines().filter_map(DatabaseEngine::parse).map(of).collect())
 }
 
-/// Several are installed: the one that lets us in and has the database.
+/// When several engines are installed, finds the one that accepts the login and has the database.
 async fn find_answering(
     at: Remote<'_>,
     source: &DatabasePlan,
@@ -85,13 +85,13 @@ async fn find_answering(
 }
 
 impl Engine {
-    /// What a restore of this content that ended early may have left on the server, for people; nothing for files.
+    /// A text for users on what an interrupted restore of this content may have left on the server; empty for files.
     pub fn left_behind(content: Content, has_written: bool) -> &'static str {
         content.database_engine().map_or("", |engine| of(engine).left_behind(content, has_written))
     }
 }
 
-/// The dump tools that tasks of an engine need on a server and that are not among these, for people.
+/// A text for users on the dump tools that tasks of an engine need, if the server has none of them.
 pub(crate) fn missing_tool(engine: DatabaseEngine, has: impl Fn(&str) -> bool) -> Option<String> {
     let tools = of(engine).tools();
     let is_missing = !tools.dump.iter().any(|tool| has(tool));

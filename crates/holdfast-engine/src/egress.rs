@@ -1,4 +1,4 @@
-//! Which addresses the installation allows to connect to, and HTTP that goes nowhere else.
+//! Which addresses the installation may connect to, and an HTTP client that is restricted to them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -13,19 +13,20 @@ use url::{Host, Url};
 
 use crate::error::EngineError;
 
-/// The setting that opens networks; refusals name it so that an operator knows where to look.
+/// The setting that allows networks; refusals mention it so that an operator knows where to look.
 pub const SETTING: &str = "HOLDFAST_EGRESS_ALLOW";
 
 /// Which addresses may be connected to.
 #[derive(Debug, Clone, Default)]
 pub struct Egress {
-    /// Loopback, private, shared and other non-public networks; link-local stays closed.
+    /// Whether loopback, private, shared and other non-public networks are allowed; link-local addresses stay
+    /// forbidden.
     pub allow_private: bool,
-    /// Networks opened one by one, the only way to open link-local and metadata addresses.
+    /// Networks allowed individually, which is the only way to allow link-local and metadata addresses.
     pub allowed: Vec<Network>,
 }
 
-/// A refused address; found again in error chains by its type.
+/// A refused address; identified in error chains by its type.
 #[derive(Debug, Clone)]
 pub struct Refused {
     pub host: String,
@@ -48,12 +49,12 @@ impl StdError for Refused {}
 enum Class {
     Public,
     Private,
-    /// Reaches the machine's own provider (metadata, credentials): never opened by a blanket switch.
+    /// Reaches services of the machine's own provider (metadata, credentials): never allowed by a general switch.
     LinkLocal,
 }
 
 impl Egress {
-    /// Judges one address.
+    /// Whether this address may be connected to.
     pub fn permits(&self, address: IpAddr) -> bool {
         let inner = unwrap(address);
         if self.allowed.iter().any(|network| network.contains(inner) || network.contains(address)) {
@@ -70,7 +71,7 @@ impl Egress {
         if self.permits(address) { Ok(()) } else { Err(Refused { host: host.to_owned(), address }) }
     }
 
-    /// Judges a URL's host when it is a literal address, because the HTTP client does not ask the resolver then.
+    /// Checks a URL's host if it is a literal address, for which the HTTP client does not ask the resolver.
     pub fn check_url(&self, url: &Url) -> Result<(), Refused> {
         match url.host() {
             Some(Host::Ipv4(ip)) => self.check(&ip.to_string(), IpAddr::V4(ip)),
@@ -80,7 +81,7 @@ impl Egress {
     }
 }
 
-/// The IPv4 address inside an IPv6 one, when packets to the latter end up at the former.
+/// The IPv4 address embedded in an IPv6 address, if packets to the latter end up at the former.
 fn unwrap(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let o = v6.octets();
@@ -93,7 +94,8 @@ fn unwrap(address: IpAddr) -> IpAddr {
     if s[..6] == [0; 6] && (s[6] != 0 || s[7] > 1) {
         return v4(12);
     }
-    // NAT64's well-known prefix. The one for local use can hide the address elsewhere; it is not global and stays so.
+    // NAT64's well-known prefix. The local-use prefix can embed the address at other positions; it is not global and
+    // remains classified as private.
     if s[0] == 0x64 && s[1] == 0xff9b && s[2..6] == [0; 4] {
         return v4(12);
     }
@@ -111,8 +113,8 @@ fn class(address: IpAddr) -> Class {
     }
 }
 
-/// Where clouds answer their machines outside of the link-local network: Azure's wire server, which looks public, Alibaba's
-/// and Oracle's metadata.
+/// Metadata services of cloud providers outside of the link-local network: Azure's wire server, which looks like a
+/// public address, and those of Alibaba and Oracle.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
 /// The same over IPv6: Amazon's and Google's.
@@ -139,11 +141,12 @@ fn class_v4(ip: Ipv4Addr) -> Class {
 
 fn class_v6(ip: Ipv6Addr) -> Class {
     let s = ip.segments();
-    // fec0::/10 is the old site-local range; it is not routed either, but harmless compared to link-local.
+    // fec0::/10, the old site-local range, is not treated as link-local: it is not routed either, but harmless by
+    // comparison.
     if (s[0] & 0xffc0) == 0xfe80 || METADATA_V6.contains(&ip) {
         return Class::LinkLocal;
     }
-    // Global unicast is 2000::/3 alone; Teredo, documentation and benchmarking are cut out of it.
+    // Global unicast is only 2000::/3, without Teredo, documentation and benchmarking.
     let global = (s[0] & 0xe000) == 0x2000
         && !(s[0] == 0x2001 && s[1] < 0x200)
         && !(s[0] == 0x2001 && s[1] == 0xdb8)
@@ -151,18 +154,18 @@ fn class_v6(ip: Ipv6Addr) -> Class {
     if global { Class::Public } else { Class::Private }
 }
 
-/// Resolves names and hands out only addresses that were judged, so the connection goes to a judged one.
+/// Resolves names and returns only addresses that were checked, so that the connection goes to one of those.
 #[derive(Debug, Clone)]
 pub struct GuardedResolver {
     egress: Arc<Egress>,
     names: Names,
 }
 
-/// Who knows the addresses of names.
+/// Where the addresses of names come from.
 #[derive(Debug, Clone)]
 enum Names {
     System,
-    /// Answers in turn, for tests of names that change.
+    /// A fixed sequence of answers, for tests of names whose addresses change.
     #[cfg(test)]
     Given(Arc<std::sync::Mutex<Vec<Vec<SocketAddr>>>>),
 }
@@ -182,7 +185,7 @@ impl GuardedResolver {
         Self { egress, names: Names::System }
     }
 
-    /// All addresses of `host`; one refused address refuses the name, as a mix is what rebinding looks like.
+    /// Returns all addresses of `host`. A single refused address refuses the name, since a mix suggests DNS rebinding.
     pub async fn lookup(&self, host: &str) -> Result<Vec<SocketAddr>, Box<dyn StdError + Send + Sync>> {
         let name = host.trim_end_matches('.').to_ascii_lowercase();
         let found: Vec<SocketAddr> = if name == "localhost" || name.ends_with(".localhost") {
@@ -211,13 +214,13 @@ impl Resolve for GuardedResolver {
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub connect: Duration,
-    /// For the whole exchange: body up, answer down.
+    /// For the whole exchange, from sending the request to the end of the response.
     pub total: Duration,
 }
 
 /// A client for `url`'s scheme: no redirects, no proxies from the environment, no retries, guarded addresses.
 ///
-/// Literal addresses in later requests are not judged here: use [`Egress::check_url`] on every URL.
+/// Literal addresses in later requests are not checked here: use [`Egress::check_url`] on every URL.
 pub fn client(
     url: &Url,
     egress: &Arc<Egress>,
@@ -247,7 +250,7 @@ pub fn client(
         .timeout(limits.total)
         .pool_idle_timeout(Duration::from_secs(30));
     if !https {
-        // Without this, a machine that has no CA certificates could not even speak plain HTTP.
+        // Without this, a machine that has no CA certificates could not even use plain HTTP.
         builder = builder.tls_certs_only([]);
     } else if let Some(pem) = ca_pem {
         let certs = reqwest::Certificate::from_pem_bundle(pem)
@@ -266,7 +269,7 @@ pub fn client(
     })
 }
 
-/// What a failure below HTTP means; `None` when the chain holds nothing known.
+/// Classifies a failure below HTTP; `None` when the error chain contains nothing known.
 pub fn classify(error: &(dyn StdError + 'static)) -> Option<EngineError> {
     let mut connect = false;
     let mut timeout = false;
@@ -304,7 +307,7 @@ pub fn classify(error: &(dyn StdError + 'static)) -> Option<EngineError> {
         return Some(EngineError::new(FailureCode::DestinationUnavailable, "the host name cannot be resolved"));
     }
     if connect {
-        // Refused, filtered or silent: whoever can have addresses tried must not learn which.
+        // Users who can have addresses tried must not learn whether a port is closed, filtered or silent.
         tracing::info!(?io, timeout, "cannot connect to an endpoint");
         return Some(EngineError::new(FailureCode::DestinationUnavailable, "cannot connect"));
     }
@@ -320,7 +323,7 @@ pub fn classify(error: &(dyn StdError + 'static)) -> Option<EngineError> {
     None
 }
 
-/// Cuts foreign text to what fits a message line.
+/// Shortens text from elsewhere to what fits into a message.
 pub fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(160).collect()
 }
@@ -332,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_cloud_metadata_are_opened_by_name_alone() {
+    fn cloud_metadata_addresses_must_be_allowed_explicitly() {
         let metadata = [
             "168.63.129.16",
             "169.254.169.254",
@@ -356,9 +359,9 @@ mod tests {
         assert!(Egress::default().permits("168.63.129.17".parse().unwrap()));
     }
 
-    /// A name whose addresses change is judged each time, and connected to where it was judged.
+    /// A name whose addresses change is checked each time, and the connection goes to the address that was checked.
     #[tokio::test]
-    async fn a_name_that_changes_is_judged_each_time() {
+    async fn a_name_is_checked_on_every_connection() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let served = std::thread::spawn(move || {
@@ -390,6 +393,6 @@ mod tests {
             let error = client.get(&url).send().await.unwrap_err();
             assert_eq!(classify(&error).unwrap().code, FailureCode::ForbiddenAddress);
         }
-        assert!(listener.accept().is_err(), "nobody connected, neither there nor elsewhere");
+        assert!(listener.accept().is_err(), "no further connection was made");
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong in the data plane: a class that programs rely on and a sentence for a person.
+//! Errors of the data plane: a code for programs and a message for people.
 
 use std::io;
 
@@ -6,15 +6,15 @@ use holdfast_core::run::FailureCode;
 
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 
-/// The class says whether trying again can help; the message never holds a secret.
+/// The code determines whether a retry can help; the message never contains a secret.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct EngineError {
     pub code: FailureCode,
     pub message: String,
-    /// The number of the error that a MySQL client reported.
+    /// The error number that a MySQL client reported.
     pub database_error: Option<u16>,
-    /// A server said more than anybody reads.
+    /// Whether a server's output exceeded the limit.
     pub is_too_long: bool,
 }
 
@@ -23,14 +23,14 @@ impl EngineError {
         Self { code, message: message.into(), database_error: None, is_too_long: false }
     }
 
-    /// The same in other words.
+    /// The same error with a different message.
     #[must_use]
     pub fn reworded(&self, message: impl Into<String>) -> Self {
         Self { message: message.into(), ..self.clone() }
     }
 
-    /// Whether a MySQL client reported one of these errors. It is never found by looking for a number in the message:
-    /// that holds names, which anybody chooses.
+    /// Whether a MySQL client reported one of these errors. The message is never searched for the number: it contains
+    /// names, which anybody can choose.
     pub(crate) fn is_database_error(&self, numbers: &[u16]) -> bool {
         self.database_error.is_some_and(|number| numbers.contains(&number))
     }
@@ -52,14 +52,14 @@ impl EngineError {
     }
 }
 
-/// Readers and writers between our stages speak `io::Error`; ours travels inside and comes out whole.
+/// Readers and writers between our stages use `io::Error`; our error is wrapped in it and recovered by `carried`.
 impl From<EngineError> for io::Error {
     fn from(error: EngineError) -> Self {
         Self::other(error)
     }
 }
 
-/// The error that one of our own stages put into an `io::Error`, however often a library wrapped it.
+/// The error that one of our own stages put into an `io::Error`, no matter how often libraries have wrapped it.
 pub(crate) fn carried(error: &io::Error) -> Option<EngineError> {
     let mut source: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|inner| inner as _);
     while let Some(inner) = source {
@@ -74,7 +74,7 @@ pub(crate) fn carried(error: &io::Error) -> Option<EngineError> {
     None
 }
 
-/// What a failed read or write means: our own error if it carries one, else what `code` says.
+/// Classifies a failed read or write: our own error if it carries one, otherwise one with `code`.
 pub(crate) fn classify(error: &io::Error, code: FailureCode, doing: &str) -> EngineError {
     carried(error).unwrap_or_else(|| EngineError::new(code, format!("{doing}: {error}")))
 }

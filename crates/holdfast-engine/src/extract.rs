@@ -1,4 +1,5 @@
-//! Opening a backup file by hand, without service or database: the plain stream, or its files into a folder.
+//! Opens a backup file without the service or its database: as a plain stream, or by extracting its files into a
+//! folder.
 
 use std::collections::HashSet;
 use std::fs::{File, FileTimes};
@@ -19,7 +20,8 @@ use crate::archive::tar::Time;
 use crate::archive::{Archive, Choice, Entry, Facts, FileContent, Left, Options, Selection, Target, shown, unpack};
 use crate::error::{EngineError, Result, classify};
 
-/// Writes the plain stream, a tar archive or a dump, to `output`. A wrong password is told before the first byte.
+/// Writes the plain stream, a tar archive or a dump, to `output`. A wrong password is reported before the first byte is
+/// written.
 pub fn decrypt(path: &Path, password: Option<&Secret>, output: &mut dyn Write) -> Result<u64> {
     let mut archive = open(path, password)?;
     let mut plain = archive.plain()?;
@@ -27,8 +29,8 @@ pub fn decrypt(path: &Path, password: Option<&Secret>, output: &mut dyn Write) -
     copied.map_err(|error| classify(&error, FailureCode::Corrupt, UNREADABLE))
 }
 
-/// Puts the files of a backup, or those at or below the given paths, into a folder. Gives how many, and what was left
-/// out.
+/// Extracts the files of a backup, or those at or below the given paths, into a folder. Returns how many, and what was
+/// left out.
 pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[String]) -> Result<(u64, Vec<String>)> {
     let mut archive = open(path, password)?;
     let choice = Choice::new(only);
@@ -41,7 +43,7 @@ pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[St
     }
     if let Some(missing) = choice.first_missing(&found) {
         let message = format!(
-            "There is no {missing} in this backup; nothing was written. Names are as `holdfast backup entries` shows them."
+            "There is no {missing} in this backup; nothing was written. See `holdfast backup entries` for names."
         );
         return Err(EngineError::new(FailureCode::EntryMissing, message));
     }
@@ -70,7 +72,7 @@ pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[St
     Ok((restored, named))
 }
 
-/// What a read says about the backup, and not about whatever is written with it.
+/// Marks read errors as errors of the backup, to tell them from errors in writing the files.
 struct Told<R>(R);
 
 impl<R: Read> Read for Told<R> {
@@ -90,7 +92,7 @@ fn open(path: &Path, password: Option<&Secret>) -> Result<Archive<File>> {
     Archive::open(file, password)
 }
 
-/// A folder of this machine; nothing leads out of it.
+/// A folder on this machine; no path can lead out of it.
 struct Folder {
     root: Dir,
     folders: Vec<(PathBuf, Facts)>,
@@ -101,7 +103,7 @@ fn local(path: &[u8]) -> PathBuf {
     if path.is_empty() { PathBuf::from(".") } else { PathBuf::from(std::ffi::OsStr::from_bytes(path)) }
 }
 
-/// Mode, times and, as root, the owner.
+/// Sets mode, modification time and, as root, the owner.
 fn apply(file: &File, facts: Facts) -> io::Result<()> {
     if is_root() {
         let id = |id: u64| u32::try_from(id).ok();
@@ -111,7 +113,7 @@ fn apply(file: &File, facts: Facts) -> io::Result<()> {
     file.set_times(FileTimes::new().set_modified(moment(facts.modified)))
 }
 
-/// As the system has it; a moment that it cannot hold becomes the epoch.
+/// Converts a time; one that `SystemTime` cannot represent becomes the epoch.
 fn moment(time: Time) -> SystemTime {
     let seconds = Duration::from_secs(time.seconds.unsigned_abs());
     let whole = if time.seconds >= 0 {
@@ -122,7 +124,7 @@ fn moment(time: Time) -> SystemTime {
     whole.and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanos.into()))).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Writes what a file holds; its holes take no room and no time.
+/// Writes the content of a file. Holes are skipped, so that they take neither space nor time.
 fn write(content: &mut FileContent<'_>, file: &mut File) -> io::Result<()> {
     let Some(parts) = content.parts else { return io::copy(content.data, file).map(drop) };
     for part in parts {
@@ -147,7 +149,7 @@ impl Folder {
         }
     }
 
-    /// The times and, as root, the owner of the link itself.
+    /// Sets the modification time and, as root, the owner of the link itself.
     fn apply_to_link(&self, path: &Path, facts: Facts) -> io::Result<()> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let (parent, name) = (self.root.open_dir(parent)?, path.file_name().unwrap_or_default());
@@ -183,7 +185,7 @@ impl Target for Folder {
     fn symlink(&mut self, path: &[u8], link: &[u8], facts: Facts) -> io::Result<()> {
         let path = local(path);
         self.make_parents(&path)?;
-        // Data as it was, wherever it points: nothing of ours ever follows it.
+        // The target is kept as it was, wherever it points: none of our code follows the link.
         self.root.symlink_contents(std::ffi::OsStr::from_bytes(link), &path)?;
         self.apply_to_link(&path, facts)
     }
@@ -195,7 +197,7 @@ impl Target for Folder {
     }
 
     fn other(&mut self, path: &[u8]) -> io::Result<()> {
-        self.left_out.push(format!("{}: it is neither file, folder nor link", shown(path)));
+        self.left_out.push(format!("{}: it is not a file, folder or link", shown(path)));
         Ok(())
     }
 

@@ -1,5 +1,6 @@
-//! Parsers of foreign bytes that are private to this crate, each with what must hold for any input. Only `cargo xtask
-//! fuzz` and the tests call these functions. Each says whether the input was accepted; a panic is a bug.
+//! Entry points for fuzzing the private parsers of untrusted bytes, each with the properties that must hold for any
+//! input. Only `cargo xtask fuzz` and the tests call these functions. Each returns whether the input was accepted; a
+//! panic is a bug.
 
 use std::collections::BTreeSet;
 use std::io::{self, Cursor, Read};
@@ -13,7 +14,7 @@ use crate::archive::{Archive, Choice, Entry, Existing, Occupant, Options, Select
 use crate::mysql::definitions::{self, Definition};
 use crate::postgres::describe_dump;
 
-/// Takes what follows from the rows out of a dump that was accepted. What is left, and what was taken out, are dumps too.
+/// Splits a dump that was accepted into the items derived from its rows and the rest. Both must be valid dumps.
 pub fn split_dump(bytes: &[u8]) {
     let facts = describe_dump(&mut &*bytes).expect("it was accepted before");
     if facts.unknown_version().is_some() {
@@ -28,11 +29,11 @@ pub fn split_dump(bytes: &[u8]) {
     assert_eq!((apart.taken_out, apart.tables_with_data), (facts.taken_out, 0), "something else was taken out");
 }
 
-/// Unpacking stops here: inputs are small, but what they expand to need not be.
+/// The limit for unpacked data: inputs are small, but they may expand to much more.
 const PLAIN_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Reads a tar archive and writes every member anew. Reading that again must give the same members with the same data,
-/// and nothing else, also when the input turns out to be damaged half-way.
+/// Reads a tar archive and writes every member to a copy. Reading the copy must give the same members with the same
+/// data, and nothing else, even if the input turns out to be damaged half-way.
 pub fn tar(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     let mut writer = Writer::new(Vec::new());
@@ -79,8 +80,8 @@ pub fn tar(bytes: &[u8]) -> bool {
     accepted
 }
 
-/// A member without what the writer leaves out on purpose: names of users that do not fit into a header, and the form
-/// of a map without data.
+/// Normalises what the writer changes on purpose: it omits user and group names that do not fit into a header, and
+/// writes an empty sparse map as a single empty part.
 fn normal(member: &Member) -> Member {
     let mut member = member.clone();
     for name in [&mut member.user, &mut member.group] {
@@ -106,21 +107,21 @@ fn same_data(left: &[u8], right: &[u8]) -> bool {
     true
 }
 
-/// What is asked for of an archive, and what its index claims beside its members.
+/// What to restore from an archive, and what its index claims in addition to its members.
 #[derive(Debug, Default)]
 pub struct Asked {
     pub choice: Vec<String>,
-    /// Path and target of hard links that only the index has.
+    /// Path and target of hard links that are only in the index.
     pub links: Vec<(String, String)>,
     pub overwrite: bool,
     pub restore_devices: bool,
     pub with_root: bool,
-    /// Paths that the target has, as links, files and folders in turn; `None` is an empty target.
+    /// Paths that exist in the target, alternately as links, files and folders; `None` is an empty target.
     pub existing: Option<Vec<String>>,
 }
 
-/// Lets a selection decide on every member of a tar archive. Nothing that it passes may leave the target, lead through a
-/// link that the archive brought, or through one that the target has.
+/// Lets a selection decide on every member of a tar archive. Nothing that it lets through may leave the target or lead
+/// through a link, whether from the archive or already in the target.
 pub fn selection(asked: &Asked, archive: &[u8]) -> bool {
     let mut entries: Vec<Entry> = asked.links.iter().map(|(path, link)| hard_link(path, link)).collect();
     let mut reader = Reader::new(archive);
@@ -135,7 +136,7 @@ pub fn selection(asked: &Asked, archive: &[u8]) -> bool {
     if !entries.iter().all(|entry| selection.expect(entry).is_ok()) {
         return false;
     }
-    // Every path at which the archive has put a symbolic link, under whichever name.
+    // Every path at which the archive has put a symbolic link, including hard links to one.
     let mut symlinks: BTreeSet<Vec<u8>> = BTreeSet::new();
     let mut reader = Reader::new(archive);
     loop {
@@ -165,7 +166,7 @@ fn hard_link(path: &str, link: &str) -> Entry {
     }
 }
 
-/// A target that was asked about every entry. `in_the_way` gets what nothing may be written through.
+/// A target in which every entry was looked up. `in_the_way` receives the paths that nothing may be written through.
 fn occupied(entries: &[Entry], paths: &[String], in_the_way: &mut BTreeSet<Vec<u8>>) -> Existing {
     let mut existing = Existing::default();
     for entry in entries {
@@ -206,7 +207,7 @@ fn check_written(written: &Member, symlinks: &mut BTreeSet<Vec<u8>>, in_the_way:
     }
 }
 
-/// A path as the tar at the other end gets it, below the target.
+/// A path below the target, as passed to the remote tar.
 fn inside(path: &[u8]) -> Vec<u8> {
     assert!(path == b"." || path.starts_with(b"./"), "{} is not below the target", name_text(path));
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
@@ -218,7 +219,7 @@ fn folders_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &path[..at])
 }
 
-/// Opens a stored object as every reader of backups does: its index, its entries, its last entry, all of it.
+/// Opens a stored object in all the ways that backups are read: index, entries, the last entry, and the whole stream.
 pub fn archive(object: &[u8], password: Option<&Secret>) -> bool {
     let Ok(mut archive) = Archive::open(Cursor::new(object), password) else { return false };
     let mut last = None;
@@ -239,7 +240,7 @@ pub fn archive(object: &[u8], password: Option<&Secret>) -> bool {
     is_read && visited.is_ok()
 }
 
-/// What `find` on a server answers: the sum must not depend on how the answer is cut into pieces.
+/// Parses the output of `find` on a server: the result must not depend on how the output is split into pieces.
 pub fn listing(excluded: &[String], bytes: &[u8], piece: usize) -> bool {
     let source = crate::FilesSource { path: "/srv".to_owned(), excluded: excluded.to_vec(), one_file_system: false };
     let whole = crate::source::files::count([bytes], &source);
@@ -248,8 +249,8 @@ pub fn listing(excluded: &[String], bytes: &[u8], piece: usize) -> bool {
     whole.is_some()
 }
 
-/// Rewrites a dump of MySQL or MariaDB in all ways: what comes out must not depend on how it is cut into pieces, a
-/// statement that is cut off is an error.
+/// Rewrites a dump of MySQL or MariaDB in all supported ways: the result must not depend on how the input is split into
+/// pieces, and a truncated statement is an error.
 pub fn mysql_dump(bytes: &[u8]) -> bool {
     let mut is_accepted = true;
     for number in 0..8 {
@@ -269,7 +270,8 @@ pub fn mysql_dump(bytes: &[u8]) -> bool {
     is_accepted
 }
 
-/// Fits a routine, trigger, view or event to other places in all ways: it stays one statement of its kind.
+/// Adapts a routine, trigger, view or event to other databases in all supported ways: it must remain a single statement
+/// of its kind.
 fn mysql_definition(definition: Definition) {
     let _unclear = definition.delimited("~");
     definition.part_in_utf8("comment");

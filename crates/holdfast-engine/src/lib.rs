@@ -1,5 +1,5 @@
-//! The data plane of Holdfast: from a server over SSH into a destination, and back. It knows no task and no database
-//! of ours; it gets a plan and gives a report.
+//! The data plane of Holdfast: copies data from a server over SSH to a destination, and back. It knows nothing of tasks
+//! or of Holdfast's own database; it takes a plan and returns a report.
 
 mod archive;
 mod backup;
@@ -52,16 +52,16 @@ pub struct Settings {
     pub destination: DestinationSettings,
 }
 
-/// What all uploads of a process may hold in memory together. A run takes about 30 MiB of it; one with the largest parts that
-/// are kept in memory, all of it.
+/// The memory limit for all uploads of a process together. A run takes about 30 MiB; one with the largest parts that
+/// are kept in memory takes all of it.
 const UPLOAD_MEMORY_BYTES: usize = 128 * 1024 * 1024;
 
-/// The engine: what runs share. Cheap to clone.
+/// The engine: the resources that runs share. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     settings: Arc<Settings>,
     pool: archive::Pool,
-    turn: archive::KeyTurn,
+    turn: archive::KeyDerivation,
     memory: Arc<Semaphore>,
 }
 
@@ -71,12 +71,12 @@ impl Engine {
         Ok(Self {
             settings: Arc::new(settings),
             pool: archive::Pool::start(threads)?,
-            turn: archive::KeyTurn::default(),
+            turn: archive::KeyDerivation::default(),
             memory: Arc::new(Semaphore::new(UPLOAD_MEMORY_BYTES / destination::PERMIT_BYTES)),
         })
     }
 
-    /// Proves that a destination can be written, read, listed and deleted from.
+    /// Checks that a destination can be written to, read, listed and deleted from.
     pub async fn check_destination(&self, plan: &DestinationPlan, probe_key: &str) -> Result<destination::Checked> {
         let destination::Opened { store, identity } = self.settings.destination.for_checks().open(plan).await?;
         let keeps_versions = destination::check(store.as_ref(), probe_key).await?;

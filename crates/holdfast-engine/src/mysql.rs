@@ -1,5 +1,5 @@
-//! MySQL and MariaDB servers as data: what a backup of a whole server says beside the dumps of its databases. Nothing
-//! here talks to a server.
+//! MySQL and MariaDB servers as data: what a backup of a whole server contains in addition to the dumps of its
+//! databases. Nothing here connects to a server.
 
 pub(crate) mod definitions;
 pub(crate) mod grants;
@@ -17,26 +17,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::archive::MysqlFacts;
 
-/// The database with users and privileges. Its dump holds their rows alone, not the tables, which belong to a version of
-/// the server.
+/// The database with users and privileges. Its dump holds only their rows, not the tables, which depend on the version
+/// of the server.
 pub(crate) const ACCOUNTS: &str = "mysql";
 /// The longest name of a database, a table or a view.
 pub(crate) const NAME_CHARS: usize = 64;
-/// How the name of a copy begins that a restore makes beside a database; a number and the database's own name follow.
+/// The prefix of copies that a restore creates next to a database; a number and the database's own name follow.
 pub(crate) const COPY: &str = "holdfast_";
 /// The longest comment on a database.
 const COMMENT_CHARS: usize = 1024;
-/// Names of roles may be longer.
+/// The longest name of any kind; names of roles may be longer than others.
 const LONGEST_NAME: usize = 128;
 
-/// What a server has beside the contents of its databases.
+/// What a server has in addition to the contents of its databases.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerFacts {
     pub databases: Vec<DatabaseFacts>,
-    /// Views may read from any database, so they are made after all of them.
+    /// Views may read from any database, so they are created after all of them.
     pub views: Vec<View>,
-    /// Routines may run as a role, which must be there when they are made.
+    /// Routines may run as a role, which must exist when they are created.
     pub roles: Vec<String>,
     /// Whether users and privileges follow the databases.
     pub has_accounts: bool,
@@ -54,50 +54,51 @@ pub(crate) struct DatabaseFacts {
 pub(crate) struct View {
     pub database: String,
     pub name: String,
-    /// As `SHOW CREATE VIEW` gives it in the view's character set, in hexadecimal digits: it may hold any bytes.
+    /// The output of `SHOW CREATE VIEW` in the view's character set, in hexadecimal digits because it may contain any
+    /// bytes.
     pub statement: String,
     pub character_set: String,
     pub collation: String,
 }
 
 impl ServerFacts {
-    /// Reads a document that came with a backup and refuses what no server has.
+    /// Parses the document in a backup and refuses values that no server can have.
     pub(crate) fn parse(document: &[u8]) -> io::Result<Self> {
         let mut facts: Self = serde_json::from_slice(document)?;
-        // Earlier backups name it with the roles.
+        // Earlier backups list PUBLIC among the roles.
         facts.roles.retain(|role| !is_public(role));
         let names = facts.databases.iter().map(|database| &database.name).chain(&facts.roles);
         let names = names.chain(facts.views.iter().flat_map(|view| [&view.database, &view.name]));
         let is_name = |name: &&String| !name.is_empty() && name.chars().count() <= LONGEST_NAME && !name.contains('\0');
         let is_view = |view: &View| is_word(&view.character_set) && is_word(&view.collation) && view.parts().is_some();
-        // One server has all its definitions as data, or none.
+        // Either all databases of a server have their definitions as data, or none.
         let have_definitions = facts.databases.iter().filter(|database| database.set_up.has_definitions).count();
         let is_whole = names.into_iter().all(|name| is_name(&name))
             && [0, facts.databases.len()].contains(&have_definitions)
             && facts.databases.iter().all(|database| database.set_up.is_plausible() && database.name != ACCOUNTS)
             && facts.views.iter().all(is_view);
-        if is_whole { Ok(facts) } else { Err(io::Error::other("the document of the server holds what no server has")) }
+        if is_whole { Ok(facts) } else { Err(io::Error::other("the server document contains impossible values")) }
     }
 
-    /// The dumps in the archive, in their order.
+    /// The dumps in the archive, in order.
     pub(crate) fn dumps(&self) -> impl Iterator<Item = (usize, &str)> {
         let names = self.databases.iter().map(|database| database.name.as_str());
         names.chain(self.has_accounts.then_some(ACCOUNTS)).enumerate()
     }
 }
 
-/// The parts of a statement that makes a view.
+/// The parts of a statement that creates a view.
 pub(crate) struct ViewParts {
     algorithm: Vec<u8>,
     /// A user or a role, quoted.
     pub definer: Vec<u8>,
     pub security: Vec<u8>,
-    /// The name and everything behind it.
+    /// The name and everything after it.
     pub rest: Vec<u8>,
 }
 
 impl View {
-    /// What the statement says; `None` when it is none that makes a view.
+    /// The parts of the statement; `None` if it does not create a view.
     pub(crate) fn parts(&self) -> Option<ViewParts> {
         fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
             let end = text.iter().position(|byte| !byte.is_ascii_uppercase())?;
@@ -118,8 +119,9 @@ impl View {
         })
     }
 
-    /// Statements that make the view in the database that is in use, whether or not there is one. It is prepared from a value, so that it is one
-    /// statement whatever is in it, and read in the character set that it was written in.
+    /// Statements that create or replace the view in the current database. The view is prepared from a hexadecimal
+    /// value, so that it remains a single statement whatever it contains, and is read in the character set it was
+    /// written in.
     pub(crate) fn sql(&self, definer: Option<&[u8]>) -> String {
         let Some(ViewParts { algorithm, security, rest, .. }) = &self.parts() else { return String::new() };
         let definer = definer.map(|definer| [b"DEFINER=", definer, b" "].concat()).unwrap_or_default();
@@ -143,14 +145,14 @@ impl View {
         )
     }
 
-    /// The same in its own database, for its owner.
+    /// The same in the view's own database, with its definer.
     pub(crate) fn sql_with_database(&self) -> String {
         let definer = self.parts().map(|parts| parts.definer);
         format!("USE {};\n{}", quoted(&self.database), self.sql(definer.as_deref()))
     }
 }
 
-/// How long the name of a user or a role is at the beginning of this, with its quotes.
+/// The length of the user or role name that `text` begins with, including its quotes.
 pub(crate) fn account_length(text: &[u8]) -> Option<usize> {
     let user = name_length(text)?;
     match text[user..].strip_prefix(b"@") {
@@ -159,7 +161,8 @@ pub(crate) fn account_length(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// How long the name in quotes is that begins here. With ANSI quotes they are double ones; one within it is doubled.
+/// The length of the quoted name that `text` begins with. With ANSI quotes these are double quotes; a quote within the
+/// name is doubled.
 pub(crate) fn name_length(text: &[u8]) -> Option<usize> {
     let quote = text.first().filter(|first| b"`\"".contains(first))?;
     let mut at = 1;
@@ -180,13 +183,13 @@ pub(crate) fn unquoted_name(text: &[u8]) -> String {
     inner.replace(&format!("{quote}{quote}"), &quote.to_string())
 }
 
-/// Only what can be a name of a character set ever becomes SQL.
+/// Whether this can be the name of a character set or collation; nothing else is put into SQL.
 pub(crate) fn is_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 impl MysqlFacts {
-    /// What a server is asked for, and [`MysqlFacts::parse`] reads. The second part is for MariaDB from 10.5 alone.
+    /// The columns to query, as read by [`MysqlFacts::parse`]. The second part is only for MariaDB 10.5 and later.
     pub(crate) const COLUMNS: &str = "default_character_set_name, ' ', default_collation_name /*M!100500 , ' ', \
                                       HEX(schema_comment) */";
 
@@ -206,7 +209,8 @@ impl MysqlFacts {
     }
 }
 
-/// Whether a restore made this database beside the one that it replaces. Earlier versions put the number last.
+/// Whether this database is a copy that a restore created next to the one it replaces. Earlier versions put the number
+/// last.
 pub(crate) fn is_copy(name: &str) -> bool {
     let is_number = |text: &str| text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let first = name.strip_prefix(COPY).and_then(|rest| rest.split_once('_'));
@@ -214,18 +218,18 @@ pub(crate) fn is_copy(name: &str) -> bool {
         || name.rsplit_once("_holdfast_").is_some_and(|(_, number)| is_number(number))
 }
 
-/// Whether this stands for all users of MariaDB. It looks like a role where accounts are listed, but nobody can make it:
-/// it is there with the rows of its privileges.
+/// Whether this is MariaDB's PUBLIC, which stands for all users. It is listed like a role, but cannot be created: it
+/// exists through the rows of its privileges.
 pub(crate) fn is_public(role: &str) -> bool {
     role.trim_end().eq_ignore_ascii_case("PUBLIC")
 }
 
-/// A name as part of a statement.
+/// Quotes a name for use in a statement.
 pub(crate) fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// A value as the client prints it in batch mode: line breaks, tabs, zeros and backslashes are escaped.
+/// Undoes the client's escaping in batch mode of line breaks, tabs, NUL bytes and backslashes.
 pub(crate) fn unescaped(value: &[u8]) -> Vec<u8> {
     let mut bytes = value.iter();
     let mut text = Vec::with_capacity(value.len());
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_what_a_server_has_or_is_refused() {
+    fn a_document_with_impossible_values_is_refused() {
         let document = |name: &str, collation: &str, statement: &str| {
             let set_up = MysqlFacts {
                 character_set: "utf8mb4".into(),
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_all_users_is_no_role() {
+    fn public_is_not_a_role() {
         let roles = ["runs", "PUBLIC", "public ", "publicans"].map(str::to_owned).to_vec();
         let document = serde_json::to_vec(&ServerFacts { roles, ..Default::default() }).unwrap();
         assert_eq!(ServerFacts::parse(&document).unwrap().roles, ["runs", "publicans"]);
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_the_client_are_read_as_they_were() {
+    fn values_printed_by_the_client_are_unescaped() {
         assert_eq!(unescaped(br"a\nb\tc\\n\0'\'"), b"a\nb\tc\\n\0''");
     }
 }

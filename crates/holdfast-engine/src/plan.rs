@@ -1,5 +1,5 @@
-//! What the engine is asked to do, whole, and what it reports. A plan is made once, when a run starts: whoever edits a
-//! task meanwhile edits the next run.
+//! Plans, which contain everything the engine needs for a run, and its reports. A plan is made once, when a run starts:
+//! changes made to a task during a run apply to the next one.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Where it comes from, for people.
+    /// A description of the source for users.
     pub fn text(&self) -> String {
         match self {
             Self::Files(files) => files.path.clone(),
@@ -44,7 +44,7 @@ pub struct BackupPlan {
     pub store_path: String,
     pub appended: Option<String>,
     pub started_at: Timestamp,
-    /// Plain bytes and files of the backup before, as an estimate of this one.
+    /// Plain bytes and files of the previous backup, as an estimate for this one.
     pub last: Option<(u64, u64)>,
 }
 
@@ -58,9 +58,9 @@ pub struct BackupReport {
     pub plain_bytes: u64,
     pub plain_sha256: String,
     pub entries: u64,
-    /// It holds no data: nothing but folders and empty files, or no table.
+    /// Whether it contains no data: only folders and empty files, or no table.
     pub is_empty: bool,
-    /// What its destination is known by.
+    /// What identifies its destination.
     pub identity: DestinationIdentity,
 }
 
@@ -78,9 +78,11 @@ pub struct StoredBackup {
     pub entries: u64,
     pub is_encrypted: bool,
     pub password: Option<Secret>,
-    /// For what reads it more than once: what the first reading found good is what every later one gets.
+    /// For operations that read the backup more than once: later readings return only bytes that the first one
+    /// verified.
     pub proven: Option<Proven>,
-    /// Kept by every thread that reads the backup until it has ended, such as a place among those who may read.
+    /// Held by every thread that reads the backup until the thread ends, such as a permit from a limit on concurrent
+    /// readers.
     pub hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -95,9 +97,9 @@ pub struct RestorePlan {
 
 #[derive(Debug, Clone)]
 pub enum RestoreTarget {
-    /// Files, or a database that is one. Empty `entries` means everything.
+    /// Files, or a database that is a single file. Empty `entries` means everything.
     Path { path: String, entries: Vec<String> },
-    /// `None` puts back a dump of a whole server.
+    /// Without a name, a backup of a whole server is restored.
     Database { name: Option<String>, login: Login },
 }
 
@@ -105,14 +107,14 @@ pub enum RestoreTarget {
 pub struct RestoreReport {
     pub counted: Counted,
     pub plain_bytes: u64,
-    /// Nothing was written; the counts say what would be.
+    /// Nothing was written; the counts say what would have been.
     pub is_dry: bool,
 }
 
 /// What a server offers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerReport {
-    /// Tools by name, with what they say of their version, in a fixed order.
+    /// Tools by name, with their version output, in a fixed order.
     pub tools: Vec<(String, String)>,
     pub has_sftp: bool,
 }

@@ -1,5 +1,5 @@
-//! PostgreSQL as data: dumps of whole servers in the form of the first release, and the roles, settings and databases of
-//! a server. Nothing here talks to a server; callers ask and run what these modules give them.
+//! PostgreSQL as data: dumps of whole servers in the format of the first release, and the roles, settings and databases
+//! of a server. Nothing here connects to a server; callers run the queries and statements that these modules produce.
 
 pub mod cluster_dump;
 pub mod contents;
@@ -11,14 +11,14 @@ use holdfast_core::random;
 
 pub use crate::archive::pgdump::{DumpFacts, describe as describe_dump};
 
-/// What a restore makes a database of its own for. Their names tell them from those of people.
+/// The databases that a restore creates for its own use, recognised by their names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Own {
-    /// It is filled, and then takes the place of another.
+    /// Is filled with the restored data and then replaces another database.
     Fresh,
-    /// To be connected to while others change places.
+    /// Provides a connection while other databases are renamed.
     Swap,
-    /// What was there before.
+    /// The database that was replaced.
     Old,
 }
 
@@ -37,7 +37,7 @@ impl Own {
         format!("{}{}", self.prefix(), random::hex(&random::bytes::<8>()))
     }
 
-    /// What a database with this name is, when a restore made it.
+    /// The purpose of the database with this name; `None` if it was not created by a restore.
     pub(crate) fn of(name: &str) -> Option<Self> {
         let is_number = |rest: &str| rest.len() == 16 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
         Self::ALL.into_iter().find(|own| name.strip_prefix(own.prefix()).is_some_and(is_number))
@@ -49,7 +49,7 @@ mod tests {
     use super::Own;
 
     #[test]
-    fn what_a_restore_made_is_known_by_its_name() {
+    fn databases_made_by_a_restore_are_recognised_by_name() {
         assert!(Own::ALL.into_iter().all(|own| Own::of(&own.new_name()).is_some()));
         assert!(["holdfast_old_", "holdfast_old_clients", "holdfast"].into_iter().all(|name| Own::of(name).is_none()));
     }

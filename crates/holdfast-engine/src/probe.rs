@@ -1,4 +1,4 @@
-//! Looking around on a server for somebody who makes a task: folders, databases, and how much there is to copy.
+//! Looks up what a server has for a user who creates a task: folders, databases, and how much there is to copy.
 
 use holdfast_core::probe::{Answer, DatabaseItem, FOLDER_ITEMS};
 use holdfast_core::run::FailureCode;
@@ -14,7 +14,7 @@ use crate::source::database::Login;
 use crate::source::files::{self, COUNT_LIMIT};
 use crate::source::sftp;
 
-/// What to find out.
+/// What to look up.
 pub enum Probe {
     Folder(String),
     Databases(Login),
@@ -37,7 +37,7 @@ impl Engine {
                 Probe::Size(Source::Files(source)) => {
                     let counted = files::estimate(&connection, source, settings, context).await?;
                     let uncounted = || {
-                        let text = "The server cannot count its files: it has no GNU find for this user.";
+                        let text = "The server cannot count its files: GNU find is not available to this user.";
                         EngineError::new(FailureCode::ToolMissing, text)
                     };
                     let (bytes, entries) = counted.ok_or_else(uncounted)?;
@@ -52,7 +52,7 @@ impl Engine {
         let found = tokio::select! {
             () = context.cancel.cancelled() => Err(EngineError::cancelled()),
             found = tokio::time::timeout(COUNT_LIMIT, looking) => found.unwrap_or_else(|_| {
-                let text = format!("The server was not done looking after {} seconds.", COUNT_LIMIT.as_secs());
+                let text = format!("The server did not finish within {} seconds.", COUNT_LIMIT.as_secs());
                 Err(EngineError::new(FailureCode::Timeout, text))
             }),
         };
@@ -61,7 +61,7 @@ impl Engine {
     }
 }
 
-/// Those of every engine that lets us in. Where none does, the first refusal says why.
+/// Lists the databases of every engine that accepts the login. If none does, the first refusal is returned.
 async fn list_databases(at: Remote<'_>, login: &Login) -> Result<Answer> {
     if let Some(password) = &login.password {
         at.context.log.hide(password);
@@ -74,7 +74,7 @@ async fn list_databases(at: Remote<'_>, login: &Login) -> Result<Answer> {
                 let engine = dialect.engine();
                 items.extend(found.into_iter().map(|(name, size)| DatabaseItem { engine, name, size }));
             }
-            // A tool that is missing says less than a server that refuses.
+            // A refusal by a server is more informative than a missing tool.
             Err(error) => {
                 if refusal.as_ref().is_none_or(|known: &EngineError| known.code == FailureCode::ToolMissing) {
                     refusal = Some(error);

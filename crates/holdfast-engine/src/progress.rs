@@ -1,4 +1,4 @@
-//! How far a run is, counted by whoever moves bytes and read by whoever reports.
+//! The progress of a run, updated by the stages that transfer bytes and read for reports.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Running things on a server: fixed scripts, values as quoted words, output within bounds.
+//! Runs commands on a server: fixed scripts, values passed as quoted words, output within bounds.
 
 use std::time::{Duration, Instant};
 
@@ -13,31 +13,32 @@ use crate::egress::Egress;
 use crate::error::{EngineError, Result};
 use crate::ssh::{Connection, Control, Exit, Process, SshError, Stderr, Stdout, Target, Timeouts};
 
-/// A server as a plan names it.
+/// A server as specified in a plan.
 #[derive(Clone)]
 pub struct Server {
     pub target: Target,
     pub jump: Option<Target>,
-    /// The owner may reach private networks also where others may not.
+    /// Whether the owner may connect to private networks even where others may not.
     pub allow_private: bool,
 }
 
-/// How patient to be with servers; each can be set.
+/// Time limits and other settings for connections to servers.
 #[derive(Debug, Clone)]
 pub struct RemoteSettings {
     pub ssh: Timeouts,
-    /// Silence in the middle of a stream after which the run has failed.
+    /// How long a stream may be silent before the run fails.
     pub stall: Duration,
-    /// Small questions, such as which tools there are.
+    /// The time limit for short queries, such as which tools are installed.
     pub answer: Duration,
-    /// The longest answer that a question has; one that is longer is refused rather than cut.
+    /// The maximum size of the response to a query; a longer one is refused rather than truncated.
     pub answer_bytes: usize,
-    /// What a database may still do after the last byte of a restore: build indexes, check references.
+    /// How long a database may take after the last byte of a restore, for example to build indexes and check
+    /// references.
     pub finish: Duration,
-    /// Networks that are open to everybody.
+    /// Networks that every user may connect to.
     pub egress_allow: Vec<Network>,
-    /// Whether private networks are closed to those who may not reach them elsewhere either. Most servers are in one, so
-    /// they are open unless an operator closes them; link-local addresses never are.
+    /// Whether private networks are forbidden for users without permission to use them. Most servers are in one, so
+    /// private networks are allowed unless an operator restricts them; link-local addresses are never allowed this way.
     pub guards_private: bool,
 }
 
@@ -55,8 +56,8 @@ impl Default for RemoteSettings {
     }
 }
 
-/// One word for any shell that may be at the other end. Within single quotes fish and csh know the backslash, so it
-/// stands outside of them, doubled, which all shells read alike.
+/// Quotes a word for any shell that the account may have. fish and csh interpret a backslash within single quotes, so
+/// it is placed outside of them, doubled, which all shells read in the same way.
 pub(crate) fn quote(word: &str) -> String {
     let mut quoted = String::from("'");
     for c in word.chars() {
@@ -76,13 +77,13 @@ pub(crate) struct Script {
     marker: String,
 }
 
-/// Says where our own output begins, with the process that it comes from, and forgets settings of the account that
-/// would change what standard tools do.
+/// Marks where our own output begins, prints the process id, and unsets variables of the account that would change the
+/// behaviour of standard tools.
 const PRELUDE: &str = "printf '%s %s\\n' \"$1\" \"$$\"; printf '%s %s\\n' \"$1\" \"$$\" >&2; shift\n\
     unset BASH_ENV ENV CDPATH TAR_OPTIONS TAPE POSIXLY_CORRECT QUOTING_STYLE; LC_ALL=C; export LC_ALL\n";
 
 impl Script {
-    /// Whatever the account's own shell is, `sh` reads the script.
+    /// The script is run by `sh`, whatever the account's own shell is.
     pub(crate) fn new(script: &str, words: &[&str]) -> Self {
         let marker = format!("holdfast-{}", random::hex(&random::bytes::<16>()));
         let words: String = words.iter().map(|word| format!(" {}", quote(word))).collect();
@@ -94,13 +95,13 @@ impl Script {
         self.text.len()
     }
 
-    /// Starts it; the only way to run something on a server.
+    /// Starts the script. This is the only way to run a command on a server.
     pub(crate) async fn start(&self, connection: &Connection) -> Result<Process, SshError> {
         connection.exec(&self.text, &self.marker).await
     }
 }
 
-/// Connects, and notes what the server showed. A changed key gets no authentication attempt.
+/// Connects, and records the host keys that were presented. If a key has changed, no authentication is attempted.
 pub(crate) async fn connect(server: &Server, settings: &RemoteSettings, context: &Context) -> Result<Connection> {
     let allow_private = server.allow_private || !settings.guards_private;
     let egress = Egress { allow_private, allowed: settings.egress_allow.clone() };
@@ -128,7 +129,7 @@ pub(crate) async fn connect(server: &Server, settings: &RemoteSettings, context:
     }
 }
 
-/// Says goodbye, after a last question: how far away is the server? The next connection is shaped by it.
+/// Disconnects after measuring the round-trip time, which is used to tune the next connection.
 pub(crate) async fn leave(connection: Connection, context: &Context) {
     if let Some(time) = connection.round_trip().await {
         context.with_contact(|contact| contact.latency_micros = u64::try_from(time.as_micros()).ok());
@@ -136,11 +137,11 @@ pub(crate) async fn leave(connection: Connection, context: &Context) {
     connection.close().await;
 }
 
-/// How slowly a server or a destination may send or take before it counts as one that does not: over the time of a stall, this many
-/// bytes a second on average. Ten times less than the slowest link that anybody backs up over.
+/// The minimum transfer rate of a server or destination, averaged over the stall time; a slower one counts as stalled.
+/// Ten times less than the slowest link that backups are realistically made over.
 pub(crate) const LEAST_BYTES_A_SECOND: u64 = 1024;
 
-/// Watches that a stream moves. Only time spent waiting for the other side counts.
+/// Monitors the progress of a stream. Only time spent waiting for the other side counts.
 pub(crate) struct Pace {
     stall: Duration,
     least: u64,
@@ -153,12 +154,13 @@ impl Pace {
         Self { stall, least: LEAST_BYTES_A_SECOND.saturating_mul(stall.as_secs()), waited: Duration::ZERO, moved: 0 }
     }
 
-    /// For answers that are short by their nature: they must come, but may be few bytes.
+    /// For responses that are naturally short: they must keep arriving, but may be only a few bytes.
     pub(crate) fn patient(stall: Duration) -> Self {
         Self { least: 1, ..Self::new(stall) }
     }
 
-    /// Waits for the server to move `bytes` of the result, unless the run is cancelled or too little has moved.
+    /// Waits for `work`, whose result transferred `bytes` bytes; fails if the run is cancelled or too little was
+    /// transferred.
     pub(crate) async fn wait<T>(
         &mut self,
         cancel: &CancellationToken,
@@ -181,7 +183,7 @@ impl Pace {
         Ok(done)
     }
 
-    /// The next piece of an answer that ends by itself, such as the body of an HTTP answer.
+    /// The next piece of a response that is read without a cancellation token, such as the body of an HTTP response.
     pub(crate) async fn receive<E>(
         &mut self,
         next: impl Future<Output = Result<Option<Bytes>, E>>,
@@ -198,15 +200,15 @@ impl Pace {
 }
 
 pub(crate) fn stalled(after: Duration) -> EngineError {
-    EngineError::new(FailureCode::Stalled, format!("Nothing moved for {} seconds.", after.as_secs()))
+    EngineError::new(FailureCode::Stalled, format!("No data was transferred for {} seconds.", after.as_secs()))
 }
 
 fn too_slow(moved: u64, time: Duration) -> EngineError {
-    let message = format!("Only {moved} bytes moved in {} seconds.", time.as_secs());
+    let message = format!("Only {moved} bytes were transferred in {} seconds.", time.as_secs());
     EngineError::new(FailureCode::Stalled, message)
 }
 
-/// How a process ended, waited for no longer than `limit` after its last byte.
+/// Waits for the exit status of a process, at most `limit` after its last byte.
 pub(crate) async fn end_of(stdout: &mut Stdout, limit: Duration, cancel: &CancellationToken) -> Result<Exit> {
     tokio::select! {
         () = cancel.cancelled() => Err(EngineError::cancelled()),
@@ -214,11 +216,11 @@ pub(crate) async fn end_of(stdout: &mut Stdout, limit: Duration, cancel: &Cancel
     }
 }
 
-/// Ends a process that a failed run leaves behind, and says so when it goes on. Takes no more time than a service has
-/// that is being stopped.
+/// Ends a process that a failed run leaves behind, and logs a warning if it may still be running. Takes no longer than
+/// a service is given when it is stopped.
 pub(crate) async fn stop(connection: &Connection, control: &Control, process_id: Option<u32>, context: &Context) {
-    /// Closing the channel ends nearly everything; what is busy gets a signal, and a stronger one a second later. So do
-    /// its own children, where it leads their group, as sshd starts it.
+    /// Closing the channel ends nearly every process. One that is still running receives SIGTERM and, a second later,
+    /// SIGKILL, as do its children if it leads their process group, which is how sshd starts it.
     const STOP: &str = r#"
 signal() { kill "$1" "-$2" 2>/dev/null; kill "$1" "$2" 2>/dev/null; }
 is_there() { kill -0 "$1" 2>/dev/null || kill -0 "-$1" 2>/dev/null; }
@@ -243,10 +245,10 @@ exit 99
     }
 }
 
-/// Feeds a process while what it writes is read. The reading alone says when that is over, and watches for a stall and
-/// for being cancelled: a process that ended or went silent may never take the rest of its input.
+/// Feeds a process while its output is read. Only the reading determines the end, and checks for stalls and
+/// cancellation: a process that ended or stopped responding may never take the rest of its input.
 pub(crate) async fn while_feeding<T>(feeding: impl Future<Output = ()>, reading: impl Future<Output = T>) -> T {
-    // Boxed, or whoever waits for this would hold both of them twice.
+    // Boxed, otherwise the caller's future would contain both of them twice.
     let (mut feeding, mut reading) = (Box::pin(feeding), Box::pin(reading));
     tokio::select! {
         read = &mut reading => read,
@@ -254,7 +256,7 @@ pub(crate) async fn while_feeding<T>(feeding: impl Future<Output = ()>, reading:
     }
 }
 
-/// A server that we are connected to, for as long as a piece of work takes.
+/// A connection to a server, borrowed for one operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Remote<'a> {
     pub connection: &'a Connection,
@@ -263,20 +265,20 @@ pub(crate) struct Remote<'a> {
 }
 
 impl Remote<'_> {
-    /// Asks a short question, as [`ask`] does.
+    /// Runs a short query, like [`ask`].
     pub(crate) async fn ask(&self, script: &Script, input: &str) -> Result<Answer> {
         ask(self.connection, self.settings, self.context, script, input).await
     }
 }
 
-/// What a short script answered.
+/// The output of a short script.
 pub(crate) struct Answer {
     pub exit: Exit,
     pub stdout: Vec<u8>,
     pub stderr: Vec<String>,
 }
 
-/// Asks a short question. Cancelled or late, the remote process is ended.
+/// Runs a short query. On cancellation or timeout, the remote process is ended.
 pub(crate) async fn ask(
     connection: &Connection,
     settings: &RemoteSettings,
@@ -287,7 +289,7 @@ pub(crate) async fn ask(
     ask_bytes(connection, settings, context, script, input.as_bytes()).await
 }
 
-/// The same with input of any kind and length: it is fed while the answer is read.
+/// Like [`ask`], with input of any kind and length, which is sent while the output is read.
 pub(crate) async fn ask_bytes(
     connection: &Connection,
     settings: &RemoteSettings,
@@ -299,7 +301,7 @@ pub(crate) async fn ask_bytes(
     let Process { mut stdin, mut stdout, control } = in_time(deadline, context, script.start(connection)).await??;
     let feeding = async {
         if !input.is_empty() {
-            // A process that does not want its input says why by its exit status.
+            // A process that does not read its input reports the reason by its exit status.
             let _unwanted = stdin.write_all(Bytes::copy_from_slice(input)).await;
         }
         let _unwanted = stdin.close().await;
@@ -308,7 +310,7 @@ pub(crate) async fn ask_bytes(
     let reading = async {
         while let Some(chunk) = stdout.next().await {
             if answer.len() + chunk.len() > settings.answer_bytes {
-                let message = "The server's answer to a question is too long.";
+                let message = "The server's response to a query is too long.";
                 let error = EngineError::new(FailureCode::RemoteFailed, message);
                 return Err(EngineError { is_too_long: true, ..error });
             }
@@ -326,22 +328,22 @@ pub(crate) async fn ask_bytes(
     }
 }
 
-/// What a server does for a question, unless the run is cancelled or it takes too long.
+/// Waits for `work`, unless the run is cancelled or the deadline passes.
 async fn in_time<T>(deadline: tokio::time::Instant, context: &Context, work: impl Future<Output = T>) -> Result<T> {
     tokio::select! {
         () = context.cancel.cancelled() => Err(EngineError::cancelled()),
         done = tokio::time::timeout_at(deadline, work) => {
-            done.map_err(|_| EngineError::new(FailureCode::Timeout, "The server did not answer a question in time."))
+            done.map_err(|_| EngineError::new(FailureCode::Timeout, "The server did not respond to a query in time."))
         }
     }
 }
 
-/// The account runs something else in place of our commands, or nothing.
+/// The error for an account that runs something else instead of our commands, or nothing.
 pub(crate) fn no_commands() -> EngineError {
     EngineError::new(FailureCode::ToolMissing, "The server runs no commands for this user.")
 }
 
-/// What a process wrote to its standard error, as text.
+/// The standard error output of a process, as text.
 pub(crate) fn lines(stderr: &Stderr) -> Vec<String> {
     let mut lines: Vec<String> = stderr.lines().map(|line| String::from_utf8_lossy(line).into_owned()).collect();
     if stderr.dropped() > 0 {
@@ -352,12 +354,12 @@ pub(crate) fn lines(stderr: &Stderr) -> Vec<String> {
 
 const FURTHER: &str = " further lines)";
 
-/// Whether a line of [`lines`] says that there were more.
+/// Whether a line returned by [`lines`] is the note about dropped lines.
 pub(crate) fn is_about_dropped(line: &str) -> bool {
     line.starts_with('(') && line.ends_with(FURTHER)
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 pub(crate) fn ended(exit: &Exit) -> String {
     match (&exit.signal, exit.status) {
         (Some(signal), _) => format!("was ended by signal {signal}"),
@@ -371,7 +373,7 @@ pub(crate) fn ended(exit: &Exit) -> String {
 mod tests {
     use super::*;
 
-    /// Each piece comes well before a stall, but all of them together are next to nothing.
+    /// Each piece arrives well within the stall time, but together they amount to almost nothing.
     #[tokio::test]
     async fn a_stream_that_only_drips_has_stalled() {
         let cancel = CancellationToken::new();
@@ -383,10 +385,10 @@ mod tests {
                 Ok(()) => pieces += 1,
                 Err(error) => break error,
             }
-            assert!(pieces < 100, "it goes on for ever");
+            assert!(pieces < 100, "it never ends");
         };
         assert_eq!(error.code, FailureCode::Stalled);
-        // What moves fast enough goes on, however long that takes.
+        // A stream that is fast enough may take any amount of time.
         let mut pace = Pace::new(Duration::from_millis(100));
         for _ in 0..5 {
             pace.wait(&cancel, |()| 100_000, tokio::time::sleep(Duration::from_millis(50))).await.unwrap();
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn input_that_nobody_takes_keeps_no_reading_from_its_end() {
+    async fn unread_input_does_not_prevent_reading_to_the_end() {
         assert_eq!(while_feeding(std::future::pending(), async { 1 }).await, 1);
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let feeding = async { sender.send(2).unwrap() };

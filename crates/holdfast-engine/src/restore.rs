@@ -1,6 +1,6 @@
-//! Restores: a stored backup back onto a server, as files or into a database. What overwrites something, or goes into a
-//! database, is read through before anything on the server changes; everything that is read is hashed, and what turns
-//! out damaged ends the remote process before it can take a half for a whole.
+//! Restores a stored backup to a server, as files or into a database. A backup that overwrites something, or that goes
+//! into a database, is read completely before anything on the server is changed. All data is hashed, and if it turns
+//! out to be damaged, the remote process is ended before it can mistake partial data for a complete restore.
 
 mod dumps;
 pub(crate) mod feed;
@@ -38,7 +38,7 @@ use crate::stored::on_thread;
 
 impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {
-        let misfit = || EngineError::internal("the target does not fit what is in the backup");
+        let misfit = || EngineError::internal("the restore target does not match the content of the backup");
         let engine = plan.backup.content.database_engine();
         if matches!(plan.target, RestoreTarget::Path { .. }) != plan.backup.content.goes_to_path() {
             return Err(misfit());
@@ -65,14 +65,15 @@ impl Engine {
         Ok(report)
     }
 
-    /// Reads the whole backup before anything is changed: what cannot be restored must not destroy what is there.
+    /// Reads the whole backup before anything is changed: a backup that cannot be restored must not destroy existing
+    /// data.
     pub(crate) async fn read_first(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
         context.log.line("Reading the whole backup before anything is changed.");
         let reading = Context { progress: Arc::default(), ..context.clone() };
         self.verify(backup, &reading).await
     }
 
-    /// What `read` finds in the whole plain stream, whose hashes must agree too.
+    /// Applies `read` to the whole plain stream, and checks the hashes as well.
     async fn read_as<T: Send + 'static>(
         &self,
         backup: &StoredBackup,
@@ -92,7 +93,7 @@ impl Engine {
     }
 }
 
-/// The sentence on tables that go with a database when it is replaced.
+/// The message about tables that are lost when a database is replaced.
 fn tables_lost(tables: &[String], verb: &str) -> String {
     const NAMED: usize = 20;
     let names: Vec<String> = tables.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
@@ -103,7 +104,7 @@ fn tables_lost(tables: &[String], verb: &str) -> String {
     format!("These tables are not in the backup and {verb} gone: {}{more}.", names.join(", "))
 }
 
-/// For a database that is not in a backup of a whole server.
+/// The error for a database that is not in a backup of a whole server.
 fn not_held(name: &str) -> EngineError {
     let message = format!("There is no database {} in this backup; nothing was restored.", name_text(name.as_bytes()));
     EngineError::new(FailureCode::EntryMissing, message)

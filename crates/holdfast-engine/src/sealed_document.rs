@@ -1,14 +1,14 @@
-//! Small documents at rest: compressed, and with a password encrypted, so that `age -d | zstd -d` opens what we wrote.
+//! Small stored documents: compressed and, with a password, encrypted, so that `age -d | zstd -d` can open them.
 
 use std::io::{self, Read as _, Write as _};
 
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 
-use crate::archive::{KeyTurn, WINDOW_LOG, Written, decompress};
+use crate::archive::{KeyDerivation, WINDOW_LOG, Written, decompress};
 use crate::error::{EngineError, Result};
 
-/// A document is held in memory; none of ours comes near this.
+/// The size limit of a document, which is held in memory; none of ours comes near it.
 const LIMIT: u64 = 1 << 30;
 const LEVEL: i32 = 6;
 
@@ -36,9 +36,9 @@ impl Packer {
 impl io::Write for Packer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.taken += bytes.len() as u64;
-        // What could not be read again is not written.
+        // Refuse to write what could not be read again.
         if self.taken > LIMIT {
-            return Err(io::Error::other("there is more than one document can hold"));
+            return Err(io::Error::other("the document is too large"));
         }
         self.encoder.write(bytes)
     }
@@ -57,24 +57,24 @@ pub fn expand(packed: &[u8]) -> Result<Vec<u8>> {
     let decoder = decompress(packed, WINDOW_LOG).map_err(|error| damaged(&error))?;
     decoder.take(LIMIT + 1).read_to_end(&mut plain).map_err(|error| damaged(&error))?;
     if plain.len() as u64 > LIMIT {
-        return Err(EngineError::corrupt("This file expands to more than a document of ours has."));
+        return Err(EngineError::corrupt("This file expands to more than a document may hold."));
     }
     Ok(plain)
 }
 
-/// Encrypts what a packer gave.
+/// Encrypts the output of a [`Packer`].
 pub fn seal(packed: &[u8], password: &Secret) -> Result<Vec<u8>> {
-    let sealed = KeyTurn::default().seal(Vec::new(), password).and_then(|mut writer| {
+    let sealed = KeyDerivation::default().seal(Vec::new(), password).and_then(|mut writer| {
         writer.write_all(packed)?;
         writer.finish()
     });
     sealed.map_err(|error| internal(&error))
 }
 
-/// What was packed and sealed. A wrong password is told apart from a damaged file.
+/// Decrypts and expands a sealed document. A wrong password is distinguished from a damaged file.
 pub fn open(sealed: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let mut packed = Vec::new();
-    let reader = KeyTurn::default().open(sealed, password, Written::ByAnybody)?;
+    let reader = KeyDerivation::default().open(sealed, password, Written::ByAnybody)?;
     reader.take(LIMIT).read_to_end(&mut packed).map_err(|error| damaged(&error))?;
     expand(&packed)
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_opens_with_its_password_alone() {
+    fn a_sealed_document_opens_only_with_its_password() {
         let (password, plain) = (Secret::new("correct horse".to_owned()), b"all that somebody has".repeat(1000));
         let sealed = seal(&packed(&plain), &password).unwrap();
         assert!(sealed.starts_with(b"age-encryption.org/v1"), "standard tools open it");

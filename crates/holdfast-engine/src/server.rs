@@ -1,4 +1,4 @@
-//! Looking at a server: can we get in, and what does it offer?
+//! Checks a server: whether it accepts the login, and which tools it has.
 
 use holdfast_core::source::SourceSpec;
 
@@ -10,7 +10,7 @@ use crate::plan::ServerReport;
 use crate::remote::{self, Script, Server, connect};
 use crate::source::sftp;
 
-/// Each tool's name and the first line of what it says about its version.
+/// Prints each tool's name and the first line of its version output.
 const SCRIPT: &str = r#"
 echo "system $(uname -sr 2>/dev/null)"
 for t in "$@"; do
@@ -22,12 +22,12 @@ done
 "#;
 
 impl Engine {
-    /// Connects, asks what is there, and says goodbye. What the server showed is in the context.
+    /// Connects, looks for tools and SFTP, and disconnects. What was learnt about the server is in the context.
     pub async fn check_server(&self, server: &Server, context: &Context) -> Result<ServerReport> {
         let settings = &self.settings.remote;
         let connection = connect(server, settings, context).await?;
         let mut report = ServerReport::default();
-        // An account that may run no commands can still be read over SFTP.
+        // An account that may not run commands can still be read over SFTP.
         let engines = DIALECTS.iter().flat_map(|dialect| dialect.tools().all.iter().copied());
         let tools: Vec<&str> = ["tar", "find"].into_iter().chain(engines).collect();
         if let Ok(answer) = remote::ask(&connection, settings, context, &Script::new(SCRIPT, &tools), "").await {
@@ -42,8 +42,8 @@ impl Engine {
 }
 
 impl ServerReport {
-    /// What a backup of this source needs and the server does not have, for people. Of a database whose engine nobody
-    /// named, nobody knows what it needs.
+    /// A text for users on what a backup of this source needs and the server does not have. For a database without a
+    /// specified engine, the requirements are not known.
     pub fn missing_tool(&self, source: &SourceSpec) -> Option<String> {
         let has = |name: &str| self.tools.iter().any(|(tool, _)| tool == name);
         match source {

@@ -1,9 +1,9 @@
-//! A client for SFTP version 3, over any stream of bytes. Every path, name and link target is bytes, as the server has
-//! them; every answer is bounded in size, and has to come whole within a time limit.
+//! A client for SFTP version 3 over any byte stream. Paths, names and link targets are bytes, as the server has them;
+//! every reply is limited in size and must arrive completely within a time limit.
 //!
-//! One owner, no task of its own: whoever waits for a reply moves the bytes of all requests meanwhile. Requests are
-//! queued and answered in any order, so that many reads or writes can be under way at once ([`FileReader`],
-//! [`FileWriter`]), and closing a file that was only read costs no wait.
+//! The client has one owner and no background task: the bytes of all requests are transferred while the owner waits for
+//! a reply. Requests are queued and may be answered in any order, so that many reads or writes can be in flight at once
+//! ([`FileReader`], [`FileWriter`]), and closing a file that was only read requires no waiting.
 
 mod file;
 mod folder;
@@ -26,21 +26,21 @@ pub use folder::{Folder, FolderLimits};
 pub use packet::{Attributes, FileKind, Handle, Name, OpenMode, Space, StatusCode};
 use packet::{Malformed, Packet, Reply, Request};
 
-/// Room for what comes in one go.
+/// The buffer space reserved for each read.
 const READ_BYTES: usize = 64 * 1024;
-/// The longest request: a piece of a file with its head, or two long paths.
+/// The longest request: a piece of a file with its header, or two long paths.
 const MAX_REQUEST_BYTES: usize = 128 * 1024;
-/// Requests without a reply. A server that leaves more than this unanswered is not going to.
+/// The maximum number of unanswered requests. A server that leaves more unanswered is not going to reply at all.
 const MAX_UNANSWERED: usize = 1024;
 
-/// Why something could not be done. After anything but a status, a missing extension or a limit the session is over.
+/// Why an operation failed. After anything except a status, a missing extension or a limit, the session is over.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SftpError {
     #[error("{}", describe(*.code, .message))]
     Status { code: StatusCode, message: String },
-    #[error("the server does not speak SFTP properly: it sent {0}")]
+    #[error("SFTP protocol error: the server sent {0}")]
     Protocol(&'static str),
-    #[error("no whole answer came for {} seconds", .0.as_secs())]
+    #[error("no complete reply arrived within {} seconds", .0.as_secs())]
     Stalled(Duration),
     #[error("the run was cancelled")]
     Cancelled,
@@ -48,7 +48,7 @@ pub enum SftpError {
     Lost(String),
     #[error("the server's SFTP does not offer {0}")]
     NotOffered(&'static str),
-    /// More than we take in: a sentence that names the folder and the limit.
+    /// One of our own limits was exceeded; the message says which.
     #[error("{0}")]
     Limit(String),
 }
@@ -58,7 +58,7 @@ impl SftpError {
         matches!(self, Self::Status { code: found, .. } if *found == code)
     }
 
-    /// Whether the session is over with it.
+    /// Whether this error ends the session.
     pub(crate) fn is_final(&self) -> bool {
         !matches!(self, Self::Status { .. } | Self::NotOffered(_) | Self::Limit(_))
     }
@@ -82,12 +82,12 @@ fn describe(code: StatusCode, message: &str) -> String {
     known.to_owned()
 }
 
-/// What SFTP needs to run over.
+/// The byte stream that SFTP runs over.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What the server can do beyond version 3.
+/// The extensions to version 3 that the server offers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extensions {
     pub posix_rename: bool,
@@ -119,9 +119,9 @@ struct RequestId(u32);
 
 #[derive(Debug)]
 enum Slot {
-    /// Data of at most this many bytes may come.
+    /// Waiting for a reply with at most this many bytes of data.
     Waiting(usize),
-    /// Whatever comes, nobody wants it any more.
+    /// The reply will be discarded.
     Abandoned,
     Answered(Reply),
 }
@@ -140,7 +140,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a session. Each reply has to come whole within `reply_limit` of the one before or of the wait for it.
+    /// Opens a session. Each reply must arrive completely within `reply_limit`, counted from the previous reply or from
+    /// the start of the wait for it.
     pub async fn start(
         stream: impl Stream + 'static,
         reply_limit: Duration,
@@ -168,7 +169,7 @@ impl Client {
         }
     }
 
-    /// Another time limit for the replies from now on.
+    /// Sets the time limit for further replies.
     pub fn set_reply_limit(&mut self, limit: Duration) {
         self.reply_limit = limit;
     }
@@ -182,12 +183,12 @@ impl Client {
         self.extensions
     }
 
-    /// What is at a path; a link is told as one.
+    /// The attributes of a path; symbolic links are not followed.
     pub async fn lstat(&mut self, path: &[u8]) -> Result<Attributes, SftpError> {
         self.ask_attributes(&Request::Lstat(path)).await
     }
 
-    /// What is at a path, through links.
+    /// The attributes of a path; symbolic links are followed.
     pub async fn stat(&mut self, path: &[u8]) -> Result<Attributes, SftpError> {
         self.ask_attributes(&Request::Stat(path)).await
     }
@@ -204,7 +205,7 @@ impl Client {
         self.ask(&Request::Fsetstat(handle, attributes)).await
     }
 
-    /// As `setstat`, but a link itself is changed.
+    /// Like `setstat`, but changes a symbolic link itself.
     pub async fn lsetstat(&mut self, path: &[u8], attributes: Attributes) -> Result<(), SftpError> {
         offered(self.extensions.lsetstat, packet::LSETSTAT)?;
         self.ask(&Request::Lsetstat(path, attributes)).await
@@ -214,19 +215,19 @@ impl Client {
         self.ask_handle(&Request::Open { path, mode, attributes }).await
     }
 
-    /// Closes what was written to, and says whether the server took it all.
+    /// Closes a file that was written to, and reports whether the server accepted everything.
     pub async fn close(&mut self, handle: &Handle) -> Result<(), SftpError> {
         self.ask(&Request::Close(handle)).await
     }
 
-    /// Closes what was only read: goes out with the next request, and its answer is not waited for.
+    /// Closes a file that was only read. The request is sent with the next one, and its reply is not waited for.
     pub fn close_later(&mut self, handle: &Handle) -> Result<(), SftpError> {
         let id = self.queue(&Request::Close(handle), 0)?;
         self.abandon(id);
         Ok(())
     }
 
-    /// Has the server bring a file's content to its disk.
+    /// Flushes a file's content to the server's disk.
     pub async fn fsync(&mut self, handle: &Handle) -> Result<(), SftpError> {
         offered(self.extensions.fsync, packet::FSYNC)?;
         self.ask(&Request::Fsync(handle)).await
@@ -240,17 +241,17 @@ impl Client {
         self.ask(&Request::Rmdir(path)).await
     }
 
-    /// Removes anything but a folder.
+    /// Removes anything except a folder.
     pub async fn remove(&mut self, path: &[u8]) -> Result<(), SftpError> {
         self.ask(&Request::Remove(path)).await
     }
 
-    /// Renames; whatever has the new name already is in the way.
+    /// Renames; fails if the new name already exists.
     pub async fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), SftpError> {
         self.ask(&Request::Rename { from, to }).await
     }
 
-    /// Renames, in place of whatever had the new name.
+    /// Renames, replacing whatever has the new name.
     pub async fn posix_rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), SftpError> {
         offered(self.extensions.posix_rename, packet::POSIX_RENAME)?;
         self.ask(&Request::PosixRename { from, to }).await
@@ -275,7 +276,7 @@ impl Client {
         self.ask_name(&Request::Realpath(path)).await
     }
 
-    /// What is left of the file system that a path is on.
+    /// The free space of the file system that a path is on.
     pub async fn space(&mut self, path: &[u8]) -> Result<Space, SftpError> {
         offered(self.extensions.statvfs, packet::STATVFS)?;
         let id = self.queue(&Request::Statvfs(path), 0)?;
@@ -317,12 +318,12 @@ impl Client {
         }
     }
 
-    /// A reply that is one path.
+    /// Sends a request whose reply is a single path.
     async fn ask_name(&mut self, request: &Request<'_>) -> Result<Vec<u8>, SftpError> {
         let id = self.queue(request, 0)?;
         match self.reply(id).await? {
             Reply::Names(mut names) if names.len() == 1 && is_path(&names[0].name) => Ok(names.remove(0).name),
-            Reply::Names(_) => Err(self.fail(SftpError::Protocol("a path that is none"))),
+            Reply::Names(_) => Err(self.fail(SftpError::Protocol("an invalid path"))),
             other => Err(self.refused(other)),
         }
     }
@@ -332,7 +333,7 @@ impl Client {
         let id = self.queue(&Request::Readdir(handle), 0)?;
         match self.reply(id).await? {
             Reply::Names(names) if names.is_empty() => {
-                Err(self.fail(SftpError::Protocol("a page of a folder without names")))
+                Err(self.fail(SftpError::Protocol("an empty page of folder entries")))
             }
             Reply::Names(names) => Ok(Some(names)),
             Reply::Status { code: StatusCode::Eof, .. } => Ok(None),
@@ -340,17 +341,17 @@ impl Client {
         }
     }
 
-    /// What a reply means that is not the wanted one.
+    /// The error for a reply that is not the expected one.
     fn refused(&mut self, reply: Reply) -> SftpError {
         match reply {
             Reply::Status { code, message } if code != StatusCode::Ok => {
                 SftpError::Status { code, message: name_text(&message) }
             }
-            _ => self.fail(SftpError::Protocol("a reply of another kind than was asked for")),
+            _ => self.fail(SftpError::Protocol("a reply of the wrong kind")),
         }
     }
 
-    /// Ends the session.
+    /// Ends the session if the error is final.
     fn fail(&mut self, error: SftpError) -> SftpError {
         if error.is_final() && self.broken.is_none() {
             self.broken = Some(error.clone());
@@ -358,7 +359,8 @@ impl Client {
         error
     }
 
-    /// Queues a request; it goes out while something is waited for. `data_limit` is how many bytes may come back.
+    /// Queues a request, which is sent while waiting for replies. `data_limit` is how many bytes of data the reply may
+    /// contain.
     fn queue(&mut self, request: &Request<'_>, data_limit: usize) -> Result<RequestId, SftpError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -382,7 +384,7 @@ impl Client {
         Ok(id)
     }
 
-    /// The reply to a request is dropped, now or when it comes.
+    /// Discards the reply to a request, now or when it arrives.
     fn abandon(&mut self, id: RequestId) {
         match self.slots.remove(&id) {
             Some(Slot::Waiting(_)) => drop(self.slots.insert(id, Slot::Abandoned)),
@@ -390,13 +392,13 @@ impl Client {
         }
     }
 
-    /// Waits for the reply to a request; others that come before it are kept.
+    /// Waits for the reply to a request; other replies that arrive before it are kept.
     async fn reply(&mut self, id: RequestId) -> Result<Reply, SftpError> {
         loop {
             match self.slots.remove(&id) {
                 Some(Slot::Answered(reply)) => return Ok(reply),
                 Some(waiting) => drop(self.slots.insert(id, waiting)),
-                None => return Err(SftpError::Protocol("a reply that was taken before")),
+                None => return Err(SftpError::Protocol("a reply that was already taken")),
             }
             let packet = self.next_packet().await?;
             if let Err(error) = self.sort_in(packet) {
@@ -405,11 +407,11 @@ impl Client {
         }
     }
 
-    /// Puts a reply where the one who asked will look for it.
+    /// Stores a reply with the request that it belongs to.
     fn sort_in(&mut self, packet: Packet) -> Result<(), SftpError> {
         let Packet::Reply { id, reply } = packet else { return Err(SftpError::Protocol("its version twice")) };
         let Some(slot) = self.slots.get_mut(&RequestId(id)) else {
-            return Err(SftpError::Protocol("a reply to nothing that was asked"));
+            return Err(SftpError::Protocol("a reply to an unknown request"));
         };
         match (&*slot, &reply) {
             (Slot::Waiting(limit), Reply::Data(data)) if data.len() > *limit => {
@@ -422,7 +424,7 @@ impl Client {
         Ok(())
     }
 
-    /// The next whole packet, while requests go out; bounded in time, ended by cancellation.
+    /// Receives the next complete packet while sending queued requests; limited in time and ended by cancellation.
     async fn next_packet(&mut self) -> Result<Packet, SftpError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -442,7 +444,7 @@ impl Client {
         packet.map_err(|error| self.fail(error))
     }
 
-    /// How long the packet is that has arrived whole.
+    /// Returns the length of the next packet once it has arrived completely.
     fn poll_packet(&mut self, context: &mut Context<'_>) -> Poll<Result<usize, SftpError>> {
         loop {
             if let Poll::Ready(Err(error)) = self.poll_send(context) {
@@ -456,18 +458,18 @@ impl Client {
             self.incoming.reserve(READ_BYTES);
             let read = ready!(poll_read_buf(Pin::new(&mut self.stream), context, &mut self.incoming));
             match read {
-                Ok(0) => return Poll::Ready(Err(SftpError::Lost("the server ended SFTP".to_owned()))),
+                Ok(0) => return Poll::Ready(Err(SftpError::Lost("the server closed the SFTP session".to_owned()))),
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(Err(SftpError::Lost(error.to_string()))),
             }
         }
     }
 
-    /// Sends what is queued, as far as the stream takes it.
+    /// Sends queued bytes, as far as the stream accepts them.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SftpError>> {
         while !self.outgoing.is_empty() {
             match ready!(Pin::new(&mut self.stream).poll_write(context, &self.outgoing)) {
-                Ok(0) => return Poll::Ready(Err(SftpError::Lost("the server takes no more".to_owned()))),
+                Ok(0) => return Poll::Ready(Err(SftpError::Lost("the server accepts no more data".to_owned()))),
                 Ok(written) => self.outgoing.advance(written),
                 Err(error) => return Poll::Ready(Err(SftpError::Lost(error.to_string()))),
             }
@@ -475,7 +477,7 @@ impl Client {
         Pin::new(&mut self.stream).poll_flush(context).map_err(|error| SftpError::Lost(error.to_string()))
     }
 
-    /// Sends what is queued without waiting for anything.
+    /// Sends queued bytes without waiting.
     async fn send_now(&mut self) -> Result<(), SftpError> {
         poll_fn(|context| match self.poll_send(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.fail(error))),
@@ -489,7 +491,7 @@ fn offered(is_offered: bool, name: &'static str) -> Result<(), SftpError> {
     if is_offered { Ok(()) } else { Err(SftpError::NotOffered(name)) }
 }
 
-/// Something that can be a path or the target of a link.
+/// Whether this can be a path or the target of a link.
 fn is_path(path: &[u8]) -> bool {
     !path.is_empty() && !path.contains(&0)
 }

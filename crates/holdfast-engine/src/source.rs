@@ -23,28 +23,28 @@ use crate::archive::tar::Member;
 use crate::error::{EngineError, Result};
 use changes::Passed;
 
-/// Batches on their way to the packing thread.
+/// The number of batches that may wait for the packing thread.
 const WAITING_BATCHES: usize = 4;
-/// A thread that sleeps is woken for each batch, which for every packet would cost more than the packet.
+/// The size of a batch. Each batch wakes the packing thread; doing so for every packet would cost more than the packet
+/// itself.
 const BATCH_BYTES: usize = 256 * 1024;
-/// Files that were read and wait to be looked at once more.
+/// The number of files that were read and may wait to be checked again.
 pub(crate) const WAITING_FILES: usize = 4096;
 
-/// What goes to the packing thread.
+/// A message to the packing thread.
 pub(crate) enum Batch {
     Chunks(Vec<Bytes>),
-    /// The first reading is over; the packing thread says which files it wants read again.
+    /// The first reading is over; the packing thread replies with the files to read again.
     FirstEnd,
-    /// Of the files that were to be read again, these really are nothing but holes; a second reading of the others
-    /// follows.
+    /// Of the files to be read again, these really consist only of holes; a second reading of the others follows.
     Second {
         holes: Vec<usize>,
     },
-    /// The end, proven by an exit status.
+    /// The end, confirmed by an exit status.
     End,
 }
 
-/// The way to the packing thread.
+/// The sending half of the channel to the packing thread.
 pub(crate) struct Outlet {
     sender: mpsc::Sender<Result<Batch>>,
     again: mpsc::Receiver<Vec<Member>>,
@@ -53,11 +53,11 @@ pub(crate) struct Outlet {
     bytes: usize,
 }
 
-/// The other end of an outlet.
+/// The receiving half, for the packing thread.
 pub(crate) struct Inlet {
     pub batches: mpsc::Receiver<Result<Batch>>,
     pub again: mpsc::Sender<Vec<Member>>,
-    /// Hears of each file that was read, for as long as the first reading goes on.
+    /// Receives each file that was read, during the first reading.
     pub passed: Option<mpsc::Sender<Passed>>,
 }
 
@@ -83,27 +83,27 @@ impl Outlet {
     }
 
     async fn pass(&mut self, batch: Batch) -> Result<()> {
-        // The other end has failed and says why itself.
-        self.sender.send(Ok(batch)).await.map_err(|_| EngineError::internal("the archive takes no more"))
+        // The packing thread has failed and reports the reason itself.
+        self.sender.send(Ok(batch)).await.map_err(|_| EngineError::internal("the packing thread has stopped"))
     }
 
-    /// The files that the packing thread has read. Once they are taken somebody has to listen or drop them.
+    /// The receiver of the files that the packing thread has read. Once taken, it must be drained or dropped.
     pub(crate) fn take_passed(&mut self) -> Option<mpsc::Receiver<Passed>> {
         self.passed.take()
     }
 
-    /// Ends the first reading and gives the files that are wanted again, in order.
+    /// Ends the first reading and returns the files to read again, in order.
     pub(crate) async fn first_end(&mut self) -> Result<Vec<Member>> {
         self.send_off().await?;
         self.pass(Batch::FirstEnd).await?;
-        self.again.recv().await.ok_or_else(|| EngineError::internal("the archive takes no more"))
+        self.again.recv().await.ok_or_else(|| EngineError::internal("the packing thread has stopped"))
     }
 
     pub(crate) async fn second(&mut self, holes: Vec<usize>) -> Result<()> {
         self.pass(Batch::Second { holes }).await
     }
 
-    /// Tells the packing thread how it ended: only a proven end is one.
+    /// Tells the packing thread how reading ended; only a confirmed end counts as the end.
     pub(crate) async fn close(mut self, ended: Result<()>) {
         let ended = match ended {
             Ok(()) => self.send_off().await,

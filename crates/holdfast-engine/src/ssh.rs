@@ -1,8 +1,8 @@
-//! SSH, and the only place that knows russh: connect (directly or over a jump host), run commands, open SFTP.
+//! SSH: connects (directly or through a jump host), runs commands and opens SFTP. Only this module uses russh.
 //!
-//! One rule follows from how russh works: its session loop hands every packet to the channel's bounded buffer and
-//! waits when that is full. A stalled reader therefore stalls the whole connection (that is the backpressure), so a
-//! process's stdout must be drained while its stdin is fed, and independent streams want connections of their own.
+//! One rule follows from how russh works: its session loop puts every packet into the channel's bounded buffer and
+//! waits while that is full. A stalled reader therefore stalls the whole connection (this is the backpressure), so a
+//! process's stdout must be drained while its stdin is fed, and independent streams need separate connections.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub struct Target {
     pub credential: Credential,
     /// `SHA256:` and unpadded base64; `None` accepts any key (first contact; read it from [`Connection::host_key`]).
     pub pinned_host_key: Option<String>,
-    /// One round trip, as it was measured before; `None` is unknown.
+    /// The round-trip time as measured earlier; `None` means unknown.
     pub round_trip: Option<Duration>,
 }
 
@@ -60,19 +60,20 @@ pub enum Credential {
 pub struct KeySeed(pub Secret);
 
 impl KeySeed {
-    /// As the store keeps it: 32 bytes in base64.
+    /// Decodes the key, which is stored as 32 bytes in base64.
     fn bytes(&self) -> Result<[u8; 32], SshError> {
         let decoded = BASE64_STANDARD.decode(self.0.reveal()).ok().and_then(|bytes| bytes.try_into().ok());
-        decoded.ok_or_else(|| SshError::Protocol("the SSH key in the database is no key".into()))
+        decoded.ok_or_else(|| SshError::Protocol("the SSH key in the database is not valid".into()))
     }
 }
 
 /// How long to wait for the other side.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For the whole of connecting: names, TCP, key exchange and authentication, of jump host and target.
+    /// For establishing the whole connection: name resolution, TCP, key exchange and authentication, of jump host and
+    /// target.
     pub connect: Duration,
-    /// Silence after which the server is probed; three unanswered probes end the connection.
+    /// How long the connection may be silent before the server is probed; three unanswered probes end it.
     pub keepalive: Duration,
 }
 
@@ -84,29 +85,31 @@ impl Default for Timeouts {
 
 /// How long a server may take to open a channel and start a command on it.
 const OPEN_LIMIT: Duration = Duration::from_secs(20);
-/// It only measures; who takes longer is not measured.
+/// The time limit for measuring a round trip; a slower server is not measured.
 const PING_LIMIT: Duration = Duration::from_secs(5);
-/// What a server may send before we answer. Too little and a distant one waits for us; too much and OpenSSH, whose
-/// buffer grows up to it in small steps and is copied at each, takes more processor time for it than for the rest.
+/// How much a server may send before we extend its window. If this is too small, a distant server waits for us; if it
+/// is too large, OpenSSH, whose buffer grows to this size in small steps and is copied at each, spends more CPU time on
+/// that than on everything else.
 const MIN_WINDOW_BYTES: u64 = 2 << 20;
 const MAX_WINDOW_BYTES: u64 = 24 << 20;
-/// Measured: with this much for each microsecond of the way, no round trip is felt. What waits in the window is memory.
+/// Measured: with this many bytes per microsecond of round-trip time, latency does not limit throughput. Data that
+/// waits in the window takes up memory.
 const WINDOW_BYTES_A_MICROSECOND: u64 = 400;
-/// Before the first measurement: neither much of a wait nor much of a burden.
+/// Assumed before the first measurement: a compromise between waiting for distant servers and memory.
 const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(15);
-/// The largest that russh takes; OpenSSH sends half of it anyway.
+/// The largest packet that russh accepts; OpenSSH sends half of that anyway.
 const PACKET_BYTES: u32 = 65_535;
 /// Packets that may wait for a slow reader; this times the packet size bounds a channel's memory.
 const BUFFERED_PACKETS: usize = 32;
-/// russh reads each packet's length on its own, which would be a system call each.
+/// russh reads each packet's length separately; without a buffer each of these reads would be a system call.
 const READ_BUFFER_BYTES: usize = 256 << 10;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SshError {
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// Whatever happened before the server showed its key. One text for all of it: whoever can have addresses checked
-    /// must not learn which ports are open, closed or filtered. The service's own log has the reason.
+    /// Any failure before the server presented its key. They all share one message: users who can have addresses
+    /// checked must not learn which ports are open, closed or filtered. The reason is in the service's own log.
     #[error("cannot connect to the server: no SSH server answers at this address and port")]
     Unreachable,
     #[error("{0}")]
@@ -117,7 +120,7 @@ pub enum SshError {
     Timeout,
     #[error("the server shows another host key: {offered}")]
     HostKeyChanged { offered: String, is_jump: bool },
-    /// What it refused: the key or the password.
+    /// What the server refused: the key or the password.
     #[error("the server refused the {0}")]
     Auth(&'static str),
     #[error("the connection was lost: {0}")]
@@ -129,7 +132,8 @@ pub enum SshError {
 }
 
 impl SshError {
-    /// What may be told of a failure to connect. `is_ssh` when the server has shown a key, so that it is one for sure.
+    /// Hides the details of a failure to connect that users must not see. `is_ssh` says whether the server has proved
+    /// to be an SSH server, for example by presenting a key.
     fn told(self, target: &Target, is_ssh: bool) -> Self {
         match self {
             Self::Connect(_) | Self::Timeout => {}
@@ -151,7 +155,7 @@ impl SshError {
 impl From<SshError> for EngineError {
     fn from(error: SshError) -> Self {
         let code = match &error {
-            // The class of forbidden addresses is about destinations.
+            // The code for forbidden addresses is reserved for destinations.
             SshError::Connect(_) | SshError::Unreachable | SshError::Forbidden(_) => FailureCode::Connect,
             SshError::Dns(_) => FailureCode::Dns,
             SshError::Timeout => FailureCode::Timeout,
@@ -167,13 +171,13 @@ impl From<SshError> for EngineError {
     }
 }
 
-/// What the session task tells the rest; it outlives the handler, so that the reason of an end is still readable.
+/// State shared with the session task. It outlives the handler, so that the reason for a disconnect can still be read.
 #[derive(Default)]
 struct State {
     offered: Option<String>,
     mismatch: bool,
     reason: Option<String>,
-    /// Wakes stdin writers: russh never wakes one that waits for window when its channel ends.
+    /// Wakes stdin writers: russh never wakes a writer that waits for window space when its channel ends.
     open: HashMap<ChannelId, watch::Sender<bool>>,
 }
 
@@ -216,7 +220,7 @@ struct Events {
 impl client::Handler for Events {
     type Error = russh::Error;
 
-    /// Runs inside the key exchange: on a mismatch russh ends here, before any authentication is sent.
+    /// Called during the key exchange: on a mismatch russh stops here, before any authentication is sent.
     async fn check_server_key(&mut self, key: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
         let PublicKeyOrCertificate::PublicKey { key, .. } = key else { return Ok(false) };
         let offered = key.fingerprint(HashAlg::Sha256).to_string();
@@ -247,8 +251,8 @@ impl Drop for Events {
     }
 }
 
-/// A stream that ends when the last owner of its lifeline is gone. Without it a session task whose peer stalls in the
-/// key exchange would outlive our timeout, for russh detaches the task.
+/// A stream that ends when the last owner of its lifeline is dropped. Without it, a session task whose peer stalls
+/// during the key exchange would outlive our timeout, since russh detaches the task.
 struct Tied<S> {
     inner: S,
     lifeline: oneshot::Receiver<()>,
@@ -280,7 +284,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tied<S> {
     }
 }
 
-/// Kept by the connection and by everything opened on it, so that the transport lives as long as any user of it.
+/// Held by the connection and by everything opened on it, so that the transport lives as long as it is used.
 type Lifeline = Arc<oneshot::Sender<()>>;
 
 struct Session {
@@ -316,7 +320,8 @@ impl Session {
             }
         };
         if let AuthResult::Failure { remaining_methods, .. } = answer {
-            // A connection that broke meanwhile looks like a refusal, but for what a server says with it.
+            // A connection that broke in the meantime looks like a refusal, except that no remaining methods are
+            // listed.
             let is_broken = remaining_methods.is_empty() && handle.is_closed();
             return Err(if is_broken { shared.lost() } else { SshError::Auth(refused) });
         }
@@ -342,14 +347,15 @@ async fn with_key(
     handle.authenticate_publickey(target.username.as_str(), key).await.map_err(|error| shared.failure(error))
 }
 
-/// As a password or, where a server takes only that, as the answer to the one question that it asks.
+/// Tries password authentication and then, if the server offers it, keyboard-interactive authentication with the
+/// password as the answer to its only prompt.
 async fn with_password(
     handle: &mut Handle<Events>,
     target: &Target,
     password: &Secret,
     shared: &Shared,
 ) -> Result<AuthResult, SshError> {
-    /// A server may greet with empty rounds before its question, and ask nothing after it.
+    /// A server may send empty rounds before and after its prompt.
     const ROUNDS: usize = 4;
     let username = target.username.as_str();
     let failure = |error| shared.failure(error);
@@ -383,7 +389,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// What is dialled from here is judged by `egress`; behind a jump host it is the jump host that dials.
+    /// Addresses that we connect to ourselves are checked by `egress`; a target behind a jump host is connected to by
+    /// the jump host.
     pub async fn open(
         target: &Target,
         jump: Option<&Target>,
@@ -421,17 +428,17 @@ impl Connection {
         Ok(Self { session: inner, jump: Some(outer) })
     }
 
-    /// Fingerprint of the key that the server showed.
+    /// Fingerprint of the key that the server presented.
     pub fn host_key(&self) -> &str {
         &self.session.host_key
     }
 
-    /// Fingerprint of the key that the jump host showed.
+    /// Fingerprint of the key that the jump host presented.
     pub fn jump_host_key(&self) -> Option<&str> {
         self.jump.as_ref().map(|jump| jump.host_key.as_str())
     }
 
-    /// Time of one round trip to the server's SSH, over everything that is between. For a connection at rest.
+    /// Measures one round trip to the SSH server, including a jump host. Meant for an idle connection.
     pub async fn round_trip(&self) -> Option<Duration> {
         let begun = Instant::now();
         let answered = tokio::time::timeout(PING_LIMIT, self.session.handle.send_ping()).await;
@@ -446,8 +453,8 @@ impl Connection {
         self.session.handle.channel_open_session().await.map_err(|error| self.session.shared.failure(error))
     }
 
-    /// Runs a command through the account's shell and returns once the server has accepted it. What comes before the
-    /// line that begins with `marker`, on either output, is not the command's and is left out.
+    /// Runs a command through the account's shell and returns once the server has accepted it. Output up to the line
+    /// with `marker`, on stdout and on stderr, does not come from the command and is discarded.
     pub(crate) async fn exec(&self, command: &str, marker: &str) -> Result<Process, SshError> {
         tokio::time::timeout(OPEN_LIMIT, self.start(command, marker)).await.unwrap_or(Err(SshError::Timeout))
     }
@@ -459,14 +466,14 @@ impl Connection {
         shared.lock().open.insert(channel.id(), alive);
         channel.exec(true, command).await.map_err(|error| shared.failure(error))?;
         accepted(&mut channel, shared).await?;
-        // The session may have ended between opening and registering; then nobody is left to tell the writer.
+        // The session may have ended between opening and registering; then nothing would wake the writer.
         if self.is_closed() {
             return Err(shared.lost());
         }
         Ok(Process::new(channel, marker, shared, gone, &self.session.lifelines))
     }
 
-    /// A byte stream to the server's SFTP subsystem. The connection must be kept while it is used.
+    /// Opens a byte stream to the server's SFTP subsystem. The connection must be kept alive while it is used.
     pub async fn sftp_channel(&self) -> Result<ChannelStream<Msg>, SshError> {
         tokio::time::timeout(OPEN_LIMIT, self.open_sftp()).await.unwrap_or(Err(SshError::Timeout))
     }
@@ -479,7 +486,7 @@ impl Connection {
         Ok(channel.into_stream())
     }
 
-    /// Says goodbye; dropping the connection ends it too, only less politely.
+    /// Disconnects properly. Dropping the connection also ends it, but without a disconnect message.
     pub async fn close(self) {
         self.session.disconnect().await;
         if let Some(jump) = &self.jump {
@@ -488,7 +495,7 @@ impl Connection {
     }
 }
 
-/// Waits for the answer to a request that opens the channel's use.
+/// Waits for the reply to an exec or subsystem request.
 async fn accepted(channel: &mut Channel<Msg>, shared: &Shared) -> Result<(), SshError> {
     loop {
         match channel.wait().await {
@@ -504,7 +511,7 @@ async fn accepted(channel: &mut Channel<Msg>, shared: &Shared) -> Result<(), Ssh
     }
 }
 
-/// Connects to an address that was judged. One refused address refuses the name, as for everything else.
+/// Connects to an address that was checked. As everywhere else, a single refused address refuses the name.
 async fn dial(target: &Target, egress: &Egress) -> Result<TcpStream, SshError> {
     let addresses = tokio::net::lookup_host((target.host.as_str(), target.port))
         .await

@@ -1,4 +1,4 @@
-//! Reading stored backups: verification, listings, one entry for a download, the plain stream for a restore.
+//! Reads stored backups for verification, listings, downloads and restores.
 
 use holdfast_core::backup::EntryKind;
 use std::io::{self, Read};
@@ -21,10 +21,10 @@ use crate::destination::{BlobStore, Blocks, ObjectReader, Opened};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::StoredBackup;
 
-/// Pieces of a download.
+/// The size of one piece of a download.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// A stream of bytes to a client; the last item may be an error. Dropping it ends the thread that reads them.
+/// A stream of bytes to a client; the last item may be an error. Dropping it ends the reading thread.
 pub struct Download {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     _stop: DropGuard,
@@ -37,8 +37,8 @@ impl Download {
 }
 
 impl Engine {
-    /// Reads everything back: size and hash as stored, then decrypted and decompressed to the end of the archive or
-    /// dump, and the hash of that.
+    /// Reads the whole backup and checks size and hash of the stored object, the archive or dump inside it to its end,
+    /// and the hash of its plain bytes.
     pub async fn verify(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
         let mut whole = self.open_whole(backup, context).await?;
         let (backup, context) = (backup.clone(), context.clone());
@@ -52,8 +52,7 @@ impl Engine {
         .await
     }
 
-    /// The entries of a folder of the backup, or of all of it; the visitor takes what it wants. Whoever drops this future
-    /// stops the reading.
+    /// Passes the entries of the backup to the visitor until it breaks. Dropping this future stops the reading.
     pub async fn visit<T: Send + 'static>(
         &self,
         backup: &StoredBackup,
@@ -71,14 +70,14 @@ impl Engine {
         .await
     }
 
-    /// What a backup says about itself.
+    /// The manifest of a backup; `None` if it has no index.
     pub(crate) async fn manifest(&self, backup: &StoredBackup) -> Result<Option<Manifest>> {
         let (stop, _guard) = until_dropped();
         let (reader, turn, backup) = (self.open(backup, &stop).await?, self.turn.clone(), backup.clone());
         on_thread(move || Archive::open_stored(reader, &backup, &turn, &stop)?.manifest()).await
     }
 
-    /// The object as it is stored.
+    /// Downloads the object as it is stored.
     pub async fn download(&self, backup: &StoredBackup) -> Result<(u64, Download)> {
         let (stop, _stop) = until_dropped();
         let (mut reader, backup) = (self.open(backup, &stop).await?, backup.clone());
@@ -88,7 +87,7 @@ impl Engine {
         Ok((size, Download { pieces, _stop }))
     }
 
-    /// The content of one file of the backup, with its entry.
+    /// Downloads one file of the backup; also returns its entry.
     pub async fn download_entry(&self, backup: &StoredBackup, path: &str) -> Result<(Entry, Download)> {
         let (stop, _stop) = until_dropped();
         let (reader, turn, backup) = (self.open(backup, &stop).await?, self.turn.clone(), backup.clone());
@@ -117,7 +116,8 @@ impl Engine {
         Ok((entry, Download { pieces, _stop }))
     }
 
-    /// A folder of the backup as a tar archive, ended by an empty piece. What turns out damaged breaks it off before.
+    /// Downloads a folder of the backup as a tar archive, terminated by an empty piece. If the backup turns out to be
+    /// damaged, the download ends with an error instead.
     pub async fn download_folder(&self, backup: &StoredBackup, path: &str) -> Result<Download> {
         let mut selection = self.choose(backup, &[path.to_owned()]).await?;
         let (stop, _stop) = until_dropped();
@@ -128,21 +128,21 @@ impl Engine {
         tokio::task::spawn_blocking(move || {
             let mut out = io::BufWriter::with_capacity(PIECE_BYTES, Piecewise(sender.clone()));
             let forwarded = forward(&mut whole.plain, &mut selection, &mut |_| {}, (&mut out, false));
-            // The last piece waits until everything before it is known to be what was written.
+            // The last piece is held back until everything has been verified.
             let sent = forwarded.and_then(|_| whole.finish(&backup)).and_then(|()| {
                 io::Write::flush(&mut out)
-                    .map_err(|error| classify(&error, FailureCode::Lost, "The download broke off"))
+                    .map_err(|error| classify(&error, FailureCode::Lost, "The download was interrupted"))
             });
-            // Nothing more of what was held back.
+            // Discard what is still buffered.
             drop(out.into_parts());
-            // An empty piece is the end; without it what came is no whole.
+            // An empty piece marks the end; without it the download is incomplete.
             let last = sent.map(|()| Bytes::new()).map_err(io::Error::from);
             let _gone = sender.blocking_send(last);
         });
         Ok(Download { pieces, _stop })
     }
 
-    /// A reader of the object, after the destination said that it is there.
+    /// Opens a reader for the object, after checking that it exists and has the recorded size.
     async fn open(&self, backup: &StoredBackup, stop: &CancellationToken) -> Result<ObjectReader> {
         let Opened { store, .. } = self.settings.destination.open(&backup.destination).await?;
         stat(store.as_ref(), backup).await?;
@@ -150,7 +150,7 @@ impl Engine {
         Ok(reader.like(backup.proven.as_ref()).until(stop.clone()))
     }
 
-    /// All of it from the first byte, with progress towards its size; a wrong password is told here.
+    /// Opens the whole backup for reading, with progress towards its size. Reports a wrong password.
     pub(crate) async fn open_whole(&self, backup: &StoredBackup, context: &Context) -> Result<Whole> {
         context.progress.set_total(backup.size_bytes, 0);
         let reader = self.open(backup, &context.cancel).await?;
@@ -158,32 +158,32 @@ impl Engine {
         on_thread(move || Whole::open(reader, &backup, &turn, context)).await
     }
 
-    /// Removes the object of a backup; one that is gone already is fine.
+    /// Removes the object of a backup; a missing object is not an error.
     pub async fn remove(&self, destination: &crate::DestinationPlan, key: &str) -> Result<()> {
         let Opened { store, .. } = self.settings.destination.open(destination).await?;
         store.remove(key).await
     }
 
-    /// Stores a small object, whole or not at all.
+    /// Stores a small object, completely or not at all.
     pub async fn put(&self, destination: &crate::DestinationPlan, key: &str, body: Bytes) -> Result<()> {
         let Opened { store, .. } = self.settings.destination.open(destination).await?;
         store.put(key, body).await
     }
 
-    /// Up to `limit` keys at a destination that start with `prefix`.
+    /// Returns up to `limit` keys at a destination that start with `prefix`.
     pub async fn list(&self, destination: &crate::DestinationPlan, prefix: &str, limit: usize) -> Result<Vec<String>> {
         let Opened { store, .. } = self.settings.destination.open(destination).await?;
         store.list(prefix, limit).await
     }
 
-    /// The sizes of what a destination has under these keys, in their order; `None` for what is not there.
+    /// The sizes of the objects with these keys, in the same order; `None` for missing objects.
     pub async fn sizes(
         &self,
         destination: &crate::DestinationPlan,
         keys: &[String],
         context: &Context,
     ) -> Result<Vec<Option<u64>>> {
-        /// Questions that are under way at once.
+        /// The number of concurrent requests.
         const AT_ONCE: usize = 8;
         let Opened { store, .. } = self.settings.destination.open(destination).await?;
         let mut stats = Vec::with_capacity(keys.len());
@@ -197,18 +197,18 @@ impl Engine {
         }
     }
 
-    /// An object of up to `most` bytes, whole.
+    /// Reads a whole object of up to `most` bytes.
     pub async fn get(&self, destination: &crate::DestinationPlan, key: &str, most: u64) -> Result<Bytes> {
         let Opened { store, .. } = self.settings.destination.open(destination).await?;
         let missing = || EngineError::new(FailureCode::Missing, format!("{key} is not there."));
         let stat = store.stat(key).await?.ok_or_else(missing)?;
         if stat.size > most {
-            return Err(EngineError::corrupt(format!("{key} is larger than anything of ours.")));
+            return Err(EngineError::corrupt(format!("{key} is larger than expected.")));
         }
         store.read(key, 0..stat.size).await
     }
 
-    /// Clears away what an unfinished run may have left: its upload, and an object nobody recorded.
+    /// Removes what an unfinished run may have left: its upload, and an object that was not recorded.
     pub async fn discard(
         &self,
         destination: &crate::DestinationPlan,
@@ -221,7 +221,7 @@ impl Engine {
     }
 }
 
-/// A sign to stop for a thread, given when the guard is dropped.
+/// A token that is cancelled when the guard is dropped, to stop a thread.
 fn until_dropped() -> (CancellationToken, DropGuard) {
     let stop = CancellationToken::new();
     (stop.clone(), stop.drop_guard())
@@ -238,7 +238,7 @@ async fn stat(store: &dyn BlobStore, backup: &StoredBackup) -> Result<()> {
     }
 }
 
-/// Reads an object from its first to its last byte: the hash must be the one of what was sent.
+/// Reads a whole object and checks that its hash is that of the bytes sent.
 pub(crate) async fn read_back(
     store: Arc<dyn BlobStore>,
     key: &str,
@@ -248,7 +248,7 @@ pub(crate) async fn read_back(
 ) -> Result<()> {
     let taken = Arc::new(Mutex::new(Taken::default()));
     let reader = ObjectReader::new(store, key, size).until(context.cancel.clone());
-    // What is read here was counted when it came from the server.
+    // These bytes were already counted when they were read from the server.
     let context = Context { progress: Arc::default(), ..context.clone() };
     let mut counting = Counting { reader, taken: taken.clone(), context };
     on_thread(move || {
@@ -258,17 +258,17 @@ pub(crate) async fn read_back(
     })
     .await?;
     if locked(&taken).sha256() != sha256 {
-        let message = "The destination has other bytes than it was given.";
+        let message = "The destination has other bytes than it was sent.";
         return Err(EngineError::new(FailureCode::DestinationFailed, message));
     }
     Ok(())
 }
 
-/// What is kept of the stored bytes that went by.
+/// Hashes of the stored bytes that were read.
 #[derive(Default)]
 struct Taken {
     hash: Sha256,
-    /// For whoever reads them again.
+    /// Hashes of each block, to check later readings.
     blocks: Option<Blocks>,
 }
 
@@ -286,7 +286,7 @@ pub(crate) async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T
     tokio::task::spawn_blocking(work).await.map_err(EngineError::internal)?
 }
 
-/// A backup read from first to last byte, with both hashes.
+/// A backup that is read completely, with the hashes of its stored and of its plain bytes.
 pub(crate) struct Whole {
     pub plain: Hashing<Box<dyn Read + Send>>,
     stored: Arc<Mutex<Taken>>,
@@ -296,7 +296,7 @@ impl Whole {
     fn open(
         reader: ObjectReader,
         backup: &StoredBackup,
-        turn: &crate::archive::KeyTurn,
+        turn: &crate::archive::KeyDerivation,
         context: Context,
     ) -> Result<Self> {
         let blocks = backup.proven.as_ref().map(|_| Blocks::default());
@@ -308,7 +308,7 @@ impl Whole {
         Ok(Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, stored })
     }
 
-    /// Reads what is left and compares both hashes with what was recorded.
+    /// Reads the rest and compares both hashes with the recorded ones.
     pub(crate) fn finish(mut self, backup: &StoredBackup) -> Result<()> {
         io::copy(&mut self.plain, &mut io::sink())
             .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
@@ -316,7 +316,7 @@ impl Whole {
             return Err(EngineError::corrupt("The stored bytes are not the ones that were written."));
         }
         if random::hex(&self.plain.hash.finalize()) != backup.plain_sha256 {
-            return Err(EngineError::corrupt("The content is not the one that was backed up."));
+            return Err(EngineError::corrupt("The content differs from what was backed up."));
         }
         if let (Some(proven), Some(blocks)) = (&backup.proven, locked(&self.stored).blocks.take()) {
             blocks.prove(proven);
@@ -340,7 +340,7 @@ impl<R: Read> Read for Hashing<R> {
     }
 }
 
-/// Counts and hashes what comes from the destination, and stops when the run is to stop.
+/// Counts and hashes bytes from the destination, and stops when the run is cancelled.
 struct Counting {
     reader: ObjectReader,
     taken: Arc<Mutex<Taken>>,
@@ -364,7 +364,7 @@ impl Read for Counting {
     }
 }
 
-/// A file by its path; a further name of a file leads to the file.
+/// Finds a file by its path; a hard link is resolved to its file.
 fn find_file(archive: &mut Archive<ObjectReader>, path: &str) -> Result<(Entry, Vec<u32>)> {
     let (entry, frames) = archive.find(path)?;
     match entry.kind {
@@ -380,7 +380,7 @@ fn find_file(archive: &mut Archive<ObjectReader>, path: &str) -> Result<(Entry, 
 }
 
 fn no_file() -> EngineError {
-    EngineError::new(FailureCode::EntryMissing, "This entry is no file; only files can be downloaded one by one.")
+    EngineError::new(FailureCode::EntryMissing, "This entry is not a file; only files can be downloaded individually.")
 }
 
 fn send_entry(
@@ -393,10 +393,10 @@ fn send_entry(
     let stretch = archive.stretch(frames, entry.start, entry.end)?;
     let mut members = Reader::new(stretch);
     let found = members.next().map_err(|error| damaged(&error))?;
-    let Some((member, place)) = found else { return Err(EngineError::corrupt("The index leads to nothing.")) };
+    let Some((member, place)) = found else { return Err(EngineError::corrupt("The index points to nothing.")) };
     let found = Entry::of(&member, place);
     if found.path != entry.path || found.kind != entry.kind || found.size != entry.size {
-        return Err(EngineError::corrupt("The index leads to another entry."));
+        return Err(EngineError::corrupt("The index points to a different entry."));
     }
     match &member.parts {
         Some(parts) => send_all(&mut Expanded::new(&mut members, parts, member.size), sender),
@@ -405,12 +405,12 @@ fn send_entry(
     Ok(())
 }
 
-/// Each write goes out as one piece.
+/// Sends each write as one piece.
 struct Piecewise(mpsc::Sender<io::Result<Bytes>>);
 
 impl io::Write for Piecewise {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "nobody listens any more");
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the client is gone");
         self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes))).map_err(gone)?;
         Ok(bytes.len())
     }
@@ -420,8 +420,8 @@ impl io::Write for Piecewise {
     }
 }
 
-/// Sends all of an object. The last piece waits until everything is known to be what was written; an object that was
-/// exchanged breaks the download off.
+/// Sends a whole object. The last piece is held back until the hash of all bytes has been verified; if the object was
+/// replaced, the download ends with an error.
 fn send_checked(reader: &mut dyn Read, sha256: &str, sender: &mpsc::Sender<io::Result<Bytes>>) {
     let (mut hash, mut held) = (Sha256::new(), None::<Bytes>);
     loop {
@@ -441,14 +441,14 @@ fn send_checked(reader: &mut dyn Read, sha256: &str, sender: &mpsc::Sender<io::R
             Err(error) => Some(Err(error)),
         };
         if let Some(item) = item {
-            // Nobody listens any more; then nobody misses it.
+            // If the client is gone, nobody needs this item.
             let _gone = sender.blocking_send(item);
         }
         return;
     }
 }
 
-/// Sends until the end, the first error, or until nobody listens.
+/// Sends pieces until the end, the first error, or until the receiver is gone.
 fn send_all(reader: &mut dyn Read, sender: &mpsc::Sender<io::Result<Bytes>>) {
     loop {
         let mut piece = vec![0; PIECE_BYTES];

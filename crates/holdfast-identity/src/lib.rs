@@ -1,5 +1,5 @@
-//! Signing in with accounts elsewhere: GitHub, and any OpenID Connect issuer that can be discovered. Both are asked with
-//! the authorisation code flow and PKCE; nothing but who somebody is, is asked for.
+//! Sign-in with external accounts: GitHub, and any OpenID Connect issuer that supports discovery. Both use the
+//! authorisation code flow with PKCE, and only the user's identity is requested.
 
 mod github;
 mod oidc;

@@ -1,11 +1,11 @@
-//! OpenID Connect: any issuer that says where its endpoints are.
+//! OpenID Connect: any issuer that supports discovery.
 
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use holdfast_app::Result;
-use holdfast_app::identities::{Identity, Leave, Return};
+use holdfast_app::identities::{AuthorizationRequest, AuthorizationResponse, Identity};
 use holdfast_core::{Timestamp, random};
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use crate::settings::{Client, OidcSettings};
 use crate::web::{self, Web, refused, unavailable};
 
-/// Clocks differ.
+/// Tolerance for differences between clocks.
 const SKEW_SECS: i64 = 60;
 
 /// Where the issuer's endpoints are.
@@ -21,14 +21,14 @@ const SKEW_SECS: i64 = 60;
 struct Endpoints {
     authorization: String,
     token: String,
-    /// The issuer takes the client's secret in the form alone.
+    /// The issuer accepts the client's secret only in the form.
     wants_form: bool,
 }
 
 pub(crate) struct Oidc {
     settings: OidcSettings,
     web: Arc<Web>,
-    /// Looked up once; a failed look is made again.
+    /// Discovered once; a failed discovery is tried again.
     endpoints: Mutex<Option<Endpoints>>,
 }
 
@@ -54,7 +54,7 @@ impl Oidc {
         let (client, url) = self.web.at(&format!("{issuer}/.well-known/openid-configuration"))?;
         let found = web::json(client.get(url)).await?;
         if found["issuer"].as_str() != Some(&self.settings.issuer) {
-            return Err(unavailable("the issuer calls itself otherwise than HOLDFAST_OIDC_ISSUER does"));
+            return Err(unavailable("the issuer's name for itself differs from HOLDFAST_OIDC_ISSUER"));
         }
         let text = |name: &str| {
             let missing = || unavailable(format!("the issuer has no {name}"));
@@ -65,28 +65,28 @@ impl Oidc {
         let endpoints = Endpoints {
             authorization: text("authorization_endpoint")?,
             token: text("token_endpoint")?,
-            // Where nothing is said, the secret goes into the header.
+            // By default, the secret is sent in the header.
             wants_form: methods.is_some() && !offers("client_secret_basic"),
         };
         *known = Some(endpoints.clone());
         Ok(endpoints)
     }
 
-    pub(crate) async fn leave(&self, leave: &Leave) -> Result<String> {
+    pub(crate) async fn authorization_url(&self, request: &AuthorizationRequest) -> Result<String> {
         let mut url = web::parse(&self.discover().await?.authorization)?;
         url.query_pairs_mut()
             .append_pair("response_type", "code")
             .append_pair("scope", "openid profile email")
             .append_pair("client_id", &self.settings.client.id)
-            .append_pair("redirect_uri", &leave.redirect_uri)
-            .append_pair("state", &leave.state)
-            .append_pair("nonce", &leave.nonce)
-            .append_pair("code_challenge", &leave.challenge)
+            .append_pair("redirect_uri", &request.redirect_uri)
+            .append_pair("state", &request.state)
+            .append_pair("nonce", &request.nonce)
+            .append_pair("code_challenge", &request.challenge)
             .append_pair("code_challenge_method", "S256");
         Ok(url.into())
     }
 
-    pub(crate) async fn identify(&self, back: &Return) -> Result<Identity> {
+    pub(crate) async fn identify(&self, back: &AuthorizationResponse) -> Result<Identity> {
         let endpoints = self.discover().await?;
         let (client, url) = self.web.at(&endpoints.token)?;
         let Client { id, secret } = &self.settings.client;
@@ -110,9 +110,9 @@ impl Oidc {
         self.read(token, &back.nonce, back.now)
     }
 
-    /// What the token says about somebody. It came straight from the issuer, over a connection whose other end was
-    /// proven, which stands in for its signature; that it is for us, fresh, and the answer to this very question is
-    /// checked here.
+    /// The identity in an ID token. The token came directly from the issuer over an authenticated connection, so its
+    /// signature need not be checked. What is checked here is that it is the issuer's, meant for us, not expired, and
+    /// the answer to this request.
     fn read(&self, token: &str, nonce: &str, now: Timestamp) -> Result<Identity> {
         let payload = token.split('.').nth(1).and_then(|part| BASE64_URL_SAFE_NO_PAD.decode(part).ok());
         let claims: Value = payload.and_then(|bytes| serde_json::from_slice(&bytes).ok()).ok_or_else(refused)?;
@@ -129,7 +129,7 @@ impl Oidc {
         let is_answer = claims["nonce"].as_str().is_some_and(|given| random::equal(given.as_bytes(), nonce.as_bytes()));
         let is_issuers = claims["iss"].as_str() == Some(&self.settings.issuer);
         if !(is_for_us && is_fresh && is_answer && is_issuers) {
-            tracing::warn!(is_for_us, is_fresh, is_answer, is_issuers, "a token of the sign-in provider does not hold");
+            tracing::warn!(is_for_us, is_fresh, is_answer, is_issuers, "the ID token of the provider is invalid");
             return Err(refused());
         }
         let text = |name: &str| claims[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_must_be_the_issuers_for_us_fresh_and_the_answer_to_our_question() {
+    fn a_token_must_be_the_issuers_for_us_fresh_and_the_answer_to_our_request() {
         let read = |token: &str| oidc().read(token, "n", Timestamp::from_second(1_000).unwrap());
         assert_eq!(read(&token(|_| {})).unwrap().subject, "7");
         assert_eq!(read(&token(|claims| claims["preferred_username"] = json!("ada"))).unwrap().name, "ada");

@@ -1,9 +1,9 @@
-//! Everybody who may say who somebody is, behind the port of the app.
+//! The identity providers, behind the port of the app.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use holdfast_app::identities::{Identity, IdentityProviders, Leave, Provider, Return};
+use holdfast_app::identities::{AuthorizationRequest, AuthorizationResponse, Identity, IdentityProviders, Provider};
 use holdfast_app::refusal::Missing;
 use holdfast_app::{AppError, Result};
 
@@ -12,11 +12,11 @@ use crate::oidc::Oidc;
 use crate::settings::Settings;
 use crate::web::Web;
 
-/// The names under which providers stand in addresses and in the database.
+/// The names of the providers in URLs and in the database.
 pub const GITHUB: &str = "github";
 pub const OIDC: &str = "oidc";
 
-/// Everybody who may say who somebody is.
+/// The identity providers that are configured.
 #[derive(Default)]
 pub struct Providers {
     github: Option<GitHub>,
@@ -50,15 +50,15 @@ impl IdentityProviders for Providers {
         github.into_iter().chain(oidc).collect()
     }
 
-    async fn leave(&self, provider: &str, leave: &Leave) -> Result<String> {
+    async fn authorization_url(&self, provider: &str, request: &AuthorizationRequest) -> Result<String> {
         match (provider, &self.github, &self.oidc) {
-            (GITHUB, Some(github), _) => github.leave(leave),
-            (OIDC, _, Some(oidc)) => oidc.leave(leave).await,
+            (GITHUB, Some(github), _) => github.authorization_url(request),
+            (OIDC, _, Some(oidc)) => oidc.authorization_url(request).await,
             _ => Err(unknown()),
         }
     }
 
-    async fn return_(&self, provider: &str, back: &Return) -> Result<Identity> {
+    async fn identify(&self, provider: &str, back: &AuthorizationResponse) -> Result<Identity> {
         match (provider, &self.github, &self.oidc) {
             (GITHUB, Some(github), _) => github.identify(back).await,
             (OIDC, _, Some(oidc)) => oidc.identify(back).await,

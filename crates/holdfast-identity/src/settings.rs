@@ -1,9 +1,9 @@
-//! What the operator set up.
+//! The operator's settings for identity providers.
 
 use holdfast_core::Secret;
 use holdfast_core::network::Network;
 
-/// A client that the provider knows.
+/// Our registration as a client of the provider.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub id: String,
@@ -13,7 +13,7 @@ pub struct Client {
 #[derive(Debug, Clone)]
 pub struct GitHubSettings {
     pub client: Client,
-    /// Where people sign in, and where the service asks; the second differs for installations of one's own.
+    /// Where users sign in, and the URL of the API; the latter differs for self-hosted installations.
     pub url: String,
     pub api_url: String,
 }
@@ -22,11 +22,11 @@ pub struct GitHubSettings {
 pub struct OidcSettings {
     pub client: Client,
     pub issuer: String,
-    /// What the button calls it.
+    /// The name on the sign-in button.
     pub name: String,
 }
 
-/// What the operator set up.
+/// The operator's settings for identity providers.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub github: Option<GitHubSettings>,

@@ -1,5 +1,5 @@
-//! The form that each channel wants. Labels and reasons come from people and from servers: they are put where the channel
-//! takes text for text, or its marks are taken off them.
+//! Formats messages for each channel. Labels and reasons come from users and from servers: they are put where the
+//! channel shows plain text, or its markup is escaped in them.
 
 use holdfast_core::Secret;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use url::{Host, Url};
 use crate::message::{Item, Message, Ping};
 use crate::text::cut;
 
-/// Where something is delivered to. All of it is secret: who knows a webhook's URL can write to it.
+/// Where something is delivered to. All of it is secret: whoever knows a webhook's URL can post to it.
 #[derive(Debug, Clone)]
 pub enum Channel {
     Email(String),
@@ -19,7 +19,7 @@ pub enum Channel {
     Heartbeat(Secret),
 }
 
-/// Discord shows marks of Markdown in embeds, and turns what begins with an at sign or a `<` into mentions.
+/// Escapes text for Discord, which renders Markdown in embeds and turns what begins with `@` or `<` into mentions.
 fn discord_text(text: &str, most: usize) -> String {
     let mut plain = String::new();
     for c in cut(text, most / 2).chars() {
@@ -34,7 +34,7 @@ fn discord_text(text: &str, most: usize) -> String {
     plain
 }
 
-/// Of the 6,000 characters that all of an embed may have; the rest is for its title and fields.
+/// The description's share of the 6,000 characters that an embed may have; the rest is for its title and fields.
 const DISCORD_TEXT: usize = 2_600;
 
 pub(crate) fn discord(message: &Message) -> Value {
@@ -83,7 +83,7 @@ fn has_public_form(link: &str) -> bool {
     }
 }
 
-/// Everything foreign is `plain_text`, which Slack shows as it is.
+/// All foreign text is `plain_text`, which Slack shows as it is.
 pub(crate) fn slack(message: &Message) -> Value {
     let plain = |text: &str, most: usize| json!({"type": "plain_text", "text": cut(text, most), "emoji": false});
     let mut blocks = vec![
@@ -104,19 +104,19 @@ pub(crate) fn slack(message: &Message) -> Value {
         blocks.push(json!({"type": "section", "text": link}));
     }
     blocks.push(json!({"type": "context", "elements": [plain(&format!("{} · {}", message.at, message.event), 300)]}));
-    // For lists and notifications, where blocks are not shown.
+    // `text` is for lists and notifications, where blocks are not shown.
     json!({"text": slack_text(&cut(&message.title, 200)), "mrkdwn": false, "blocks": blocks})
 }
 
-/// The three characters that mean something to Slack in text of its own kind.
+/// Escapes the three characters that are special in Slack's own markup.
 fn slack_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Teams takes 28 KB in all.
+/// How much of a message its items may take; Teams accepts 28 KB in all.
 const TEAMS_ITEMS_BYTES: usize = 14_000;
 
-/// As many items as have no more text than this.
+/// The first items, as many as fit into `most` bytes.
 fn within(items: &[Item], most: usize) -> &[Item] {
     let mut bytes = 0;
     let fits = |item: &&Item| {
@@ -126,7 +126,7 @@ fn within(items: &[Item], most: usize) -> &[Item] {
     &items[..items.iter().take_while(fits).count()]
 }
 
-/// Adaptive cards read a little Markdown in text blocks and facts, but none in runs of rich text.
+/// Adaptive cards interpret some Markdown in text blocks and facts, but none in runs of rich text.
 pub(crate) fn teams(message: &Message) -> Value {
     let run = |text: &str, weight: &str| json!({"type": "TextRun", "text": text, "weight": weight});
     let rich = |runs: Value| json!({"type": "RichTextBlock", "inlines": runs});
@@ -174,12 +174,12 @@ pub(crate) fn teams(message: &Message) -> Value {
     })
 }
 
-/// Connectors of before know another card, in which `markdown: false` keeps text text; HTML is taken off.
+/// Older connectors use another card format, in which `markdown: false` turns Markdown off; HTML is escaped.
 pub(crate) fn teams_connector(message: &Message) -> Value {
     let plain = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let facts: Vec<Value> =
         message.facts.iter().map(|fact| json!({"name": fact.name, "value": plain(&fact.value)})).collect();
-    // The card's own title would be read as Markdown; that of a section is not.
+    // The card's own title would be interpreted as Markdown; that of a section is not.
     let title = plain(&format!("{} {}", message.tone.sign(), message.title));
     let mut sections =
         vec![json!({"activityTitle": title, "text": plain(&message.text), "facts": facts, "markdown": false})];
@@ -209,9 +209,9 @@ pub(crate) fn teams_connector(message: &Message) -> Value {
     })
 }
 
-/// Whether a Teams URL is of the older kind.
+/// Whether a Teams URL belongs to an older connector.
 pub(crate) fn is_connector(url: &Url) -> bool {
-    // Also behind a proxy of one's own: this part of the path is only there.
+    // Also recognised behind a proxy: only connectors have this part in their path.
     let has_old_path = url.path_segments().is_some_and(|mut parts| parts.any(|part| part == "IncomingWebhook"));
     let has_old_host = match url.host() {
         Some(Host::Domain(host)) => {
@@ -222,7 +222,7 @@ pub(crate) fn is_connector(url: &Url) -> bool {
     has_old_path || has_old_host
 }
 
-/// Without `html` or `monospace` all of it is text.
+/// Without `html` or `monospace`, Pushover shows everything as plain text.
 pub(crate) fn pushover(message: &Message, user: &Secret, token: &Secret) -> Value {
     let mut text = message.text.clone();
     for item in &message.items {
@@ -231,7 +231,8 @@ pub(crate) fn pushover(message: &Message, user: &Secret, token: &Secret) -> Valu
     for fact in &message.facts {
         text.push_str(&format!("\n{}: {}", fact.name, fact.value));
     }
-    // High for what is wrong: it is shown in the receiver's own quiet hours too, unless they say otherwise there.
+    // High for failures: those are shown in the recipient's Pushover quiet hours too, unless they set it otherwise
+    // there.
     let priority = i32::from(message.tone == crate::Tone::Bad);
     let mut body = json!({
         "token": token.reveal(),
@@ -248,7 +249,7 @@ pub(crate) fn pushover(message: &Message, user: &Secret, token: &Secret) -> Valu
     body
 }
 
-/// The heartbeat's URL for this sign of life: the word is a further part of its path.
+/// The heartbeat URL for this ping: the suffix is appended to its path.
 pub(crate) fn ping_url(url: &Url, ping: &Ping) -> Url {
     let mut url = url.clone();
     if let Some(suffix) = &ping.suffix {
@@ -263,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn older_connectors_are_told_by_their_host() {
+    fn older_connectors_are_recognised_by_their_url() {
         let is = |url: &str| is_connector(&Url::parse(url).unwrap());
         assert!(is("https://acme.webhook.office.com/webhookb2/x"));
         assert!(is("https://outlook.office.com/webhook/x"));
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn heartbeats_are_parts_of_the_path() {
+    fn heartbeat_suffixes_are_appended_to_the_path() {
         let at = |url: &str, suffix: Option<&str>| {
             let ping = Ping { suffix: suffix.map(str::to_owned), text: String::new() };
             ping_url(&Url::parse(url).unwrap(), &ping).to_string()
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_taken_off_what_people_typed() {
+    fn markup_in_user_text_is_escaped() {
         assert_eq!(
             discord_text("**@everyone** <@1> [a](b)", 1000),
             "\\*\\*@\u{200b}everyone\\*\\* \\<@\u{200b}1\\> \\[a\\]\\(b\\)"

@@ -1,5 +1,5 @@
-//! A chart that mail programs show: a picture with bars, one pair a day. It has no letters; the mail itself says in words
-//! what it shows.
+//! A bar chart for mails: an image with one pair of bars per day. It contains no text; the mail itself describes it in
+//! words.
 
 use crate::summary::DayLine;
 
@@ -9,7 +9,7 @@ const GOOD: [u8; 4] = [0x1f, 0x8a, 0x4c, 0xff];
 const BAD: [u8; 4] = [0xc0, 0x36, 0x2c, 0xff];
 const LINE: [u8; 4] = [0x8a, 0x93, 0x9c, 0xff];
 
-/// A PNG with what succeeded and what did not, day by day. Its ground is transparent, for light and dark.
+/// A PNG with the successful and the failed runs of each day. Its background is transparent, for light and dark themes.
 pub(crate) fn png(days: &[DayLine]) -> Result<Vec<u8>, png::EncodingError> {
     let mut pixels = vec![0_u8; WIDTH * HEIGHT * 4];
     let mut fill = |x: usize, y: usize, width: usize, height: usize, colour: [u8; 4]| {
@@ -27,7 +27,7 @@ pub(crate) fn png(days: &[DayLine]) -> Result<Vec<u8>, png::EncodingError> {
     for (number, day) in days.iter().enumerate() {
         let left = number * step + step / 6;
         for (offset, count, colour) in [(0, day.succeeded, GOOD), (bar, day.failed, BAD)] {
-            // What is there at all can be seen.
+            // Any count above zero is visible.
             let share = usize::try_from(count.max(0) * room as i64 / most).unwrap_or(0);
             let height = if count > 0 { share.max(3) } else { 0 };
             fill(left + offset, HEIGHT - 2 - height, bar - 1, height, colour);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_high_as_their_days() {
+    fn bar_heights_match_the_counts() {
         let day = |succeeded, failed| DayLine { name: String::new(), succeeded, failed };
         let days = [day(10, 0), day(5, 5), day(0, 0), day(1, 1), day(0, 10), day(0, 0), day(10, 10)];
         let image = png(&days).unwrap();

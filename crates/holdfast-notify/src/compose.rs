@@ -1,4 +1,4 @@
-//! Every text that people get, from the facts of what happened.
+//! Composes every text that is sent to users from the facts of what happened.
 
 use holdfast_core::clock::{self, Zone};
 use holdfast_core::figures::size;
@@ -9,16 +9,16 @@ use holdfast_core::{Timestamp, random};
 use crate::message::{Fact, Item, Message, Tone};
 use crate::text::{clean, counted, cut, duration, growth, more};
 
-/// Reasons may carry what a server said; no channel takes more, and nobody reads it.
+/// Reasons may contain what a server said; no channel accepts more than this, and nobody would read it.
 const REASON_CHARS: usize = 900;
-/// Notices that one digest lists; the rest is counted.
+/// How many notices a digest lists; the rest are counted.
 const DIGEST_ITEMS: usize = 20;
 
-/// What every message has.
+/// What every message needs.
 #[derive(Debug, Clone, Copy)]
 pub struct About<'a> {
     pub event: &'a str,
-    /// Where people reach the service, without a slash at its end.
+    /// The URL at which users reach the service, without a trailing slash.
     pub base_url: &'a str,
     pub zone: &'a Zone,
     pub at: Timestamp,
@@ -53,13 +53,13 @@ fn fact(name: &str, value: &str) -> Fact {
     Fact { name: name.to_owned(), value: cut(&plain(value), 300) }
 }
 
-/// Harmless, and never empty: channels refuse empty fields.
+/// Makes text harmless, and never empty: channels refuse empty fields.
 fn plain(text: &str) -> String {
     let text = clean(text, false);
     if text.trim().is_empty() { "–".to_owned() } else { text }
 }
 
-/// A task as messages speak of it.
+/// What messages say about a task.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskFacts<'a> {
     pub label: &'a str,
@@ -82,7 +82,7 @@ impl TaskFacts<'_> {
 /// How a run went.
 #[derive(Debug, Clone, Copy)]
 pub enum Outcome<'a> {
-    /// With what was stored, and that of the backup before it.
+    /// `before` holds the plain bytes and the entries of the previous backup.
     Stored {
         plain_bytes: i64,
         stored_bytes: i64,
@@ -124,11 +124,12 @@ pub fn run_ended(about: &About<'_>, task: &TaskFacts<'_>, run: &RunEnded<'_>) ->
             }
             let warned = match run.warnings {
                 0 => String::new(),
-                count => format!(" There were {}; the log has them.", counted(count, "warning", "warnings")),
+                count => format!(" There were {}; see the log.", counted(count, "warning", "warnings")),
             };
             if was_failing {
-                let text =
-                    format!("The task failed before; this run succeeded, and what it stored was confirmed.{warned}");
+                let text = format!(
+                    "The task had been failing; this run succeeded, and the destination confirmed what was stored.{warned}"
+                );
                 about.message(NoticeKind::Recovered, Tone::Good, &format!("Backups work again: {}", task.label), &text)
             } else {
                 let text = format!("Everything was stored, and the destination confirmed it.{warned}");
@@ -139,7 +140,7 @@ pub fn run_ended(about: &About<'_>, task: &TaskFacts<'_>, run: &RunEnded<'_>) ->
             facts.push(fact("Result", &format!("failed ({})", code.as_str())));
             let mut text = format!("{reason} {}", code.advice());
             if is_reminder {
-                text = format!("Still failing, as told before. {text}");
+                text = format!("Still failing, as reported before. {text}");
             }
             if is_paused {
                 text.push_str(
@@ -162,11 +163,11 @@ pub fn run_ended(about: &About<'_>, task: &TaskFacts<'_>, run: &RunEnded<'_>) ->
     message
 }
 
-/// Slots that passed while nobody worked.
+/// Slots that passed while no worker was running.
 pub fn missed(about: &About<'_>, task: &TaskFacts<'_>, run: i64, since: Timestamp, slots: usize) -> Message {
     let slots = counted(i64::try_from(slots).unwrap_or(i64::MAX), "planned run", "planned runs");
     let text = format!(
-        "{slots} did not happen, the first on {}: no worker of Holdfast was running. {}",
+        "{slots} did not happen, the first on {}: no Holdfast worker was running. {}",
         about.time(since),
         FailureCode::Missed.advice()
     );
@@ -187,11 +188,11 @@ pub fn overdue(
     running_since: Option<Timestamp>,
 ) -> Message {
     let last = match last_success {
-        Some(at) => format!("The last backup that succeeded is of {}.", about.time(at)),
+        Some(at) => format!("The last successful backup was on {}.", about.time(at)),
         None => "No run of this task has succeeded yet.".to_owned(),
     };
     let now = match running_since {
-        Some(at) => format!(" A run is under way since {}.", about.time(at)),
+        Some(at) => format!(" A run has been in progress since {}.", about.time(at)),
         None => " Look at its logs, or run it now.".to_owned(),
     };
     let title = format!("Backup overdue: {}", task.label);
@@ -216,7 +217,7 @@ pub struct BackupDamaged<'a> {
 impl BackupDamaged<'_> {
     pub fn message(&self, about: &About<'_>) -> Message {
         let text = format!(
-            "{} It was made on {}. Run the task again to have a good one, and look into the destination's health.",
+            "{} It was made on {}. Run the task again to get a good one, and check the destination.",
             self.reason,
             about.time(self.made_at)
         );
@@ -228,7 +229,7 @@ impl BackupDamaged<'_> {
     }
 }
 
-/// A backup that was stored and looks wrong beside the ones before it.
+/// A backup that was stored and looks wrong in comparison with earlier ones.
 pub fn backup_suspicious(about: &About<'_>, task: &TaskFacts<'_>, run: i64, task_id: i64, reason: &str) -> Message {
     let text = format!(
         "{reason} It was stored, and no old backup of this task will be removed until a backup is normal again. Look at \
@@ -278,7 +279,7 @@ pub fn destination_unreachable(
 
 pub fn token_expiring(about: &About<'_>, name: &str, expires_at: Timestamp) -> Message {
     let text = format!(
-        "What uses it will be refused from {} on. Make a new token on the account page and put it in its place.",
+        "Anything that uses it will be refused from {} on. Create a new token on the account page and replace it.",
         about.time(expires_at)
     );
     let title = format!("API token expires soon: {name}");
@@ -288,7 +289,7 @@ pub fn token_expiring(about: &About<'_>, name: &str, expires_at: Timestamp) -> M
     message
 }
 
-/// A sample, so that somebody sees that a stream works and what messages look like.
+/// A test message that shows that a stream works and what messages look like.
 pub fn test_message(about: &About<'_>, stream: &str) -> Message {
     let mut message = about.message(
         NoticeKind::Success,
@@ -302,7 +303,7 @@ pub fn test_message(about: &About<'_>, stream: &str) -> Message {
     message
 }
 
-/// What was held back over quiet hours, as one message.
+/// What was held back during quiet hours, as one message.
 pub fn digest(messages: &[Message]) -> Option<Message> {
     let (first, rest) = messages.split_first()?;
     if rest.is_empty() {
@@ -317,7 +318,7 @@ pub fn digest(messages: &[Message]) -> Option<Message> {
         bad if bad == messages.len() => counted(number(bad), "failure", "failures"),
         bad => format!("{all}, {}", counted(number(bad), "of them a failure", "of them failures")),
     };
-    // What is wrong comes first, and is never among those that are only counted while there is room.
+    // Failures come first, so that they are the last to be merely counted.
     let mut sorted: Vec<&Message> = messages.iter().collect();
     sorted.sort_by_key(|message| message.tone != Tone::Bad);
     let mut items: Vec<Item> = sorted
@@ -336,18 +337,18 @@ pub fn digest(messages: &[Message]) -> Option<Message> {
             event: String::new(),
             tone: Tone::Note,
             title: format!("and {left} more"),
-            text: "The logs have all of them.".to_owned(),
+            text: "All of them are in the logs.".to_owned(),
             at: String::new(),
         });
     }
     let events: Vec<&str> = messages.iter().map(|message| message.event.as_str()).collect();
     Some(Message {
-        // The same for the same notices, at every try.
+        // The same for the same notices, at every attempt.
         event: random::hex(&random::digest(&events.join(" "))[..8]),
         kind: "digest".to_owned(),
         tone: if bad > 0 { Tone::Bad } else { first.tone },
-        title: format!("While it was quiet: {title}"),
-        text: "These were held back over your quiet hours.".to_owned(),
+        title: format!("During quiet hours: {title}"),
+        text: "These were held back during your quiet hours.".to_owned(),
         facts: Vec::new(),
         link: first.link.as_ref().map(|link| base_of(link)),
         items,
@@ -355,7 +356,7 @@ pub fn digest(messages: &[Message]) -> Option<Message> {
     })
 }
 
-/// The account page beside a link of ours.
+/// The account page of the installation that a link leads to.
 fn base_of(link: &str) -> String {
     let end = ["/runs/", "/tasks/", "/account"].iter().filter_map(|page| link.rfind(page)).min().unwrap_or(link.len());
     format!("{}/account", &link[..end])

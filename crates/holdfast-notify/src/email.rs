@@ -1,4 +1,4 @@
-//! Mails: a part of plain text and one of HTML that say the same, and for the summary of a week a picture.
+//! Mails: a plain-text part and an HTML part that say the same, and a chart for the weekly summary.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -13,9 +13,9 @@ use crate::message::{Message, Tone};
 use crate::summary::Summary;
 use crate::text::cut;
 
-/// A mail whose parts do not fit together is a fault of ours, an address that is none somebody else's.
+/// Why a mail could not be assembled: either a bug in Holdfast, or an address that is not valid.
 #[derive(Debug)]
-pub(crate) struct Unfit(pub String);
+pub(crate) struct InvalidMail(pub String);
 
 #[derive(Template)]
 #[template(path = "message.html")]
@@ -30,7 +30,7 @@ impl MessageMail<'_> {
         css(*tone)
     }
 
-    /// What the dark ground makes lighter.
+    /// The CSS class whose colour is lighter on a dark background.
     fn class(tone: &Tone) -> &'static str {
         match tone {
             Tone::Good => "good",
@@ -52,7 +52,7 @@ fn css(tone: Tone) -> String {
     format!("#{:06x}", tone.colour())
 }
 
-/// What a mail is made of, before it has an address.
+/// The contents of a mail, before it has an address.
 pub(crate) struct Mail {
     pub subject: String,
     pub event: String,
@@ -62,7 +62,7 @@ pub(crate) struct Mail {
     pub picture: Option<Vec<u8>>,
 }
 
-pub(crate) fn of_message(message: &Message) -> Result<Mail, Unfit> {
+pub(crate) fn of_message(message: &Message) -> Result<Mail, InvalidMail> {
     let mut text = format!("{} {}\n{}\n\n{}\n", message.tone.sign(), message.title, message.at, message.text);
     for item in &message.items {
         write!(text, "\n{} {}\n  {} {}\n  {}\n", item.tone.sign(), item.title, item.at, item.event, item.text)
@@ -89,7 +89,7 @@ pub(crate) fn of_message(message: &Message) -> Result<Mail, Unfit> {
     })
 }
 
-pub(crate) fn of_summary(summary: &Summary) -> Result<Mail, Unfit> {
+pub(crate) fn of_summary(summary: &Summary) -> Result<Mail, InvalidMail> {
     let summary = &summary.cleaned();
     let mut text = format!("{}\n{}\n\n{}\n{}\n\n", summary.title, summary.week, summary.headline(), summary.stored());
     let mut chart_text = String::from("Runs by day:");
@@ -120,13 +120,13 @@ pub(crate) fn of_summary(summary: &Summary) -> Result<Mail, Unfit> {
     })
 }
 
-fn unfit(error: impl std::fmt::Display) -> Unfit {
-    Unfit(error.to_string())
+fn unfit(error: impl std::fmt::Display) -> InvalidMail {
+    InvalidMail(error.to_string())
 }
 
-/// The mail as it goes over the wire.
-pub(crate) fn assemble(mail: Mail, from: &Mailbox, to: &str) -> Result<lettre::Message, Unfit> {
-    let to: Mailbox = to.parse().map_err(|_| Unfit("This is not an address that mail can go to.".to_owned()))?;
+/// The mail as it is sent.
+pub(crate) fn assemble(mail: Mail, from: &Mailbox, to: &str) -> Result<lettre::Message, InvalidMail> {
+    let to: Mailbox = to.parse().map_err(|_| InvalidMail("This is not a valid email address.".to_owned()))?;
     let header = |name: &'static str, value: String| HeaderValue::new(HeaderName::new_from_ascii_str(name), value);
     let copy = random::digest(&format!("{to} {} {}", mail.subject, mail.text));
     let seconds = u64::try_from(mail.at_micros / 1_000_000).unwrap_or(0);
@@ -146,7 +146,8 @@ pub(crate) fn assemble(mail: Mail, from: &Mailbox, to: &str) -> Result<lettre::M
         .to(to)
         .subject(mail.subject)
         .date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
-        // The same at every try, so that programs that know it show one mail; another for another reader or text.
+        // The same at every attempt, so that mail programs can hide duplicates; different for another recipient or
+        // text.
         .message_id(Some(format!("<{}.{}@{}>", mail.event, random::hex(&copy[..6]), from.email.domain())))
         .raw_header(header("Auto-Submitted", "auto-generated".to_owned()))
         .raw_header(header("X-Holdfast-Event", mail.event.clone()))

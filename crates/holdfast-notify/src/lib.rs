@@ -1,5 +1,5 @@
-//! What Holdfast tells people, and the channels it goes over. Texts are made once, in one place; each channel only gives
-//! them its own form, so that nothing a user typed can mean anything there.
+//! The messages that Holdfast sends, and the channels it sends them over. Texts are composed in one place; each channel
+//! only formats them, so that nothing a user typed is interpreted there.
 
 mod channels;
 mod chart;

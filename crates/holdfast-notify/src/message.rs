@@ -1,10 +1,11 @@
-//! A message before it has a form. It is kept with the notice, so that it says the same at every try.
+//! A message before it is formatted for a channel. It is stored with the notice, so that it is the same at every
+//! attempt.
 
 use serde::{Deserialize, Serialize};
 
 use crate::summary::Summary;
 
-/// What a notice carries.
+/// The content of a notice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeContent {
@@ -15,7 +16,7 @@ pub enum NoticeContent {
 
 impl NoticeContent {
     pub fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("plain data has a text")
+        serde_json::to_string(self).expect("plain data can be serialised")
     }
 
     pub fn parse(text: &str) -> Option<Self> {
@@ -33,7 +34,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// Red, green, blue.
+    /// As `0xRRGGBB`.
     pub(crate) fn colour(self) -> u32 {
         match self {
             Self::Good => 0x1f_8a_4c,
@@ -55,20 +56,20 @@ impl Tone {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The same in every copy of the message and at every try, so that a reader can tell copies from news.
+    /// The same in every copy of the message and at every attempt, so that a reader can recognise duplicates.
     pub event: String,
     pub kind: String,
     pub tone: Tone,
     pub title: String,
-    /// The reason, in a person's words.
+    /// What happened and why, in plain words.
     pub text: String,
     pub facts: Vec<Fact>,
-    /// Where to look further.
+    /// Where to find out more.
     pub link: Option<String>,
-    /// When it happened, as its reader's clock showed it.
+    /// When it happened, in the reader's time zone.
     pub at: String,
     pub at_micros: i64,
-    /// What else happened meanwhile.
+    /// The notices that a digest lists.
     #[serde(default)]
     pub items: Vec<Item>,
 }
@@ -81,7 +82,7 @@ pub struct Fact {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// Of what it tells; empty for a remark.
+    /// The id of the event it reports; empty for a remark.
     pub event: String,
     pub tone: Tone,
     pub title: String,
@@ -89,10 +90,10 @@ pub struct Item {
     pub at: String,
 }
 
-/// A sign of life to the outside.
+/// A ping for a heartbeat URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ping {
-    /// What is added to the path: `start`, `fail`, or nothing for a success.
+    /// What is appended to the path: `start`, `fail`, or nothing for a success.
     pub suffix: Option<String>,
     pub text: String,
 }

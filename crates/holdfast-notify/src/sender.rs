@@ -1,4 +1,4 @@
-//! Brings content to a channel and says what the channel answered. Whoever asks decides whether to try again.
+//! Delivers content to a channel and returns the channel's answer. The caller decides whether to try again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -26,13 +26,13 @@ use crate::email;
 use crate::message::NoticeContent;
 use crate::text::{clean, cut};
 
-/// What of an answer is read at all, and what of it is shown.
+/// How much of an answer is read, and how much of it is shown.
 const ANSWER_BYTES: usize = 4096;
 const ANSWER_CHARS: usize = 160;
 
-/// After its status an answer has this long to say more.
+/// How long the body of an answer may take after its status.
 const EXCERPT_LIMIT: Duration = Duration::from_secs(1);
-/// Mails on their way at once: relays allow few connections.
+/// How many mails are sent at once: relays allow few connections.
 pub const MAILS_AT_ONCE: usize = 4;
 const MAIL_IDLE: Duration = Duration::from_secs(20);
 
@@ -45,19 +45,19 @@ pub struct Smtp {
     pub login: Option<(String, Secret)>,
 }
 
-/// How a mail server is spoken to.
+/// How the connection to a mail server is secured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Security {
     /// TLS from the first byte.
     Tls,
-    /// TLS after a word in the open, or not at all.
+    /// STARTTLS; a server that does not offer it is not used.
     StartTls,
-    /// Nothing, for a server on the same machine.
+    /// No encryption, for a server on the same machine.
     None,
 }
 
 impl Smtp {
-    /// Reads `smtp://user:password@host:587` or `smtps://…`. In the open only with `?tls=none`.
+    /// Parses `smtp://user:password@host:587` or `smtps://…`. Unencrypted only with `?tls=none`.
     pub fn parse(text: &str) -> Option<Self> {
         let url = Url::parse(text).ok()?;
         let in_the_open = match url.query() {
@@ -85,25 +85,25 @@ impl Smtp {
     }
 }
 
-/// Whether mail can come from this.
+/// Whether this is a valid sender of mails.
 pub fn is_mail_sender(text: &str) -> bool {
     text.parse::<Mailbox>().is_ok()
 }
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where people reach the service; links lead there.
+    /// The URL at which users reach the service; links lead there.
     pub base_url: String,
     pub smtp: Option<Smtp>,
-    /// Whom mails come from.
+    /// The sender of mails.
     pub mail_from: String,
-    /// For streams that bring no application token of their own.
+    /// For streams that have no application token of their own.
     pub pushover_token: Option<Secret>,
     pub pushover_url: String,
     pub egress_allow: Vec<Network>,
     /// Certificates to trust in addition to the system's.
     pub ca_pem: Option<Vec<u8>>,
-    /// For one delivery, from connecting to the answer's end.
+    /// Time limit for one delivery, from connecting to the end of the answer.
     pub limit: Duration,
 }
 
@@ -122,10 +122,10 @@ impl Default for Settings {
     }
 }
 
-/// A delivery that did not happen.
+/// Why a delivery failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// For a person; holds no secret.
+    /// For users; contains no secret.
     pub text: String,
     pub can_retry: bool,
     /// How many seconds the channel asks us to wait.
@@ -146,7 +146,7 @@ impl Refusal {
 #[derive(Clone)]
 pub struct Sender {
     settings: Arc<Settings>,
-    /// By scheme, and by whether private networks are open.
+    /// By whether the scheme is HTTPS, and by whether private networks are allowed.
     clients: Arc<Mutex<HashMap<(bool, bool), reqwest::Client>>>,
     mailer: Arc<Mutex<Option<AsyncSmtpTransport<Tokio1Executor>>>>,
     mails: Arc<Semaphore>,
@@ -166,23 +166,23 @@ impl Sender {
         self.settings.base_url.trim_end_matches('/')
     }
 
-    /// Whether there is a way for mail.
+    /// Whether a mail server is configured.
     pub fn can_mail(&self) -> bool {
         self.settings.smtp.is_some()
     }
 
-    /// Delivers once, and gives what the channel answered. `allow_private` is for resources of administrators.
+    /// Delivers once, and returns the channel's answer. `allow_private` is for resources of administrators.
     pub async fn deliver(
         &self,
         channel: &Channel,
         content: &NoticeContent,
         allow_private: bool,
     ) -> Result<String, Refusal> {
-        // Waiting for one's turn is not the channel's fault.
+        // Waiting for a turn does not count towards the channel's time limit.
         let _turn = match channel {
             Channel::Email(_) => {
                 let Ok(turn) = tokio::time::timeout(self.settings.limit * 2, self.mails.acquire()).await else {
-                    return Err(Refusal::passing("Too many mails are on their way already."));
+                    return Err(Refusal::passing("Too many mails are already being sent."));
                 };
                 turn.ok()
             }
@@ -229,14 +229,14 @@ impl Sender {
                     let url = channels::ping_url(&parse(url)?, ping);
                     self.post(&url, None, allow_private, plain_answer).await
                 }
-                _ => Err(Refusal::final_("This channel does not take messages of this kind.")),
+                _ => Err(Refusal::final_("This channel does not accept messages of this kind.")),
             }
         };
-        // Whatever a channel does, it does not take longer.
+        // An upper limit, whatever the channel does.
         match tokio::time::timeout(self.settings.limit + EXCERPT_LIMIT * 2, delivering).await {
             Ok(delivered) => delivered,
             Err(_) => {
-                // What is left of that mail's conversation must not be taken for the next one's.
+                // The rest of that SMTP conversation must not be mistaken for the next mail's.
                 if matches!(channel, Channel::Email(_)) {
                     *self.mailer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
                 }
@@ -262,7 +262,7 @@ impl Sender {
         let answer = request.send().await.map_err(|error| below_http(&error))?;
         let status = answer.status();
         let retry_after = retry_after(answer.headers());
-        // What else somebody's server says is for those who may reach it anyway; it counts all the same.
+        // The body of a foreign server is shown only to users who may reach it anyway; it is evaluated in any case.
         let text = excerpt(answer).await;
         let words =
             answered(status, &if allow_private || is_known(url) { without_secrets(&text, url) } else { String::new() });
@@ -283,15 +283,15 @@ impl Sender {
         Ok(made)
     }
 
-    async fn mail(&self, address: &str, mail: Result<email::Mail, email::Unfit>) -> Result<String, Refusal> {
+    async fn mail(&self, address: &str, mail: Result<email::Mail, email::InvalidMail>) -> Result<String, Refusal> {
         let Some(smtp) = &self.settings.smtp else {
             return Err(Refusal::passing("No mail server is set; the operator sets one with HOLDFAST_SMTP_URL."));
         };
         let from: Mailbox = self.settings.mail_from.parse().map_err(|_| {
             Refusal::final_("The sender's address is not valid; the operator sets it with HOLDFAST_MAIL_FROM.")
         })?;
-        let unfit = |unfit: email::Unfit| Refusal::final_(unfit.0);
-        let message = mail.and_then(|mail| email::assemble(mail, &from, address)).map_err(unfit)?;
+        let invalid = |invalid: email::InvalidMail| Refusal::final_(invalid.0);
+        let message = mail.and_then(|mail| email::assemble(mail, &from, address)).map_err(invalid)?;
         let mailer = {
             let mut made = self.mailer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             match made.as_ref() {
@@ -341,12 +341,12 @@ fn parse(url: &Secret) -> Result<Url, Refusal> {
     Url::parse(url.reveal()).map_err(|_| Refusal::final_("The stream's URL is not valid."))
 }
 
-/// The address is one that this user may not reach. Which one it is, is not for them to know.
+/// This user may not reach the address; the message does not reveal which one it is.
 fn not_allowed() -> Refusal {
     Refusal::passing(format!("Connecting to this address is not allowed; {} can open its network.", egress::SETTING))
 }
 
-/// The channels' own hosts, whose answers are worth showing to everybody.
+/// The channels' own hosts, whose answers may be shown to everybody.
 fn is_known(url: &Url) -> bool {
     const HOSTS: &[&str] =
         &["discord.com", "discordapp.com", "slack.com", "office.com", "office365.com", "azure.com", "pushover.net"];
@@ -354,7 +354,7 @@ fn is_known(url: &Url) -> bool {
     HOSTS.iter().any(|known| host == *known || host.strip_suffix(known).is_some_and(|rest| rest.ends_with('.')))
 }
 
-/// Servers like to repeat what they were asked; what is secret about a URL does not come back that way.
+/// Hides the secret parts of a URL in an answer, because servers often repeat what they were asked.
 fn without_secrets(text: &str, url: &Url) -> String {
     const SHORTEST: usize = 6;
     let parts = url.path_segments().into_iter().flatten().chain(url.query()).chain(url.password());
@@ -365,7 +365,7 @@ fn without_secrets(text: &str, url: &Url) -> String {
     hidden
 }
 
-/// How long the channel asks us to wait: seconds, or a date that is as far from the answer's own.
+/// How many seconds the channel asks us to wait. A date is compared with the answer's own.
 fn retry_after(headers: &HeaderMap) -> Option<i64> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let wish = text(RETRY_AFTER)?;
@@ -381,7 +381,7 @@ fn seconds(text: &str) -> Option<i64> {
 
 async fn excerpt(mut answer: reqwest::Response) -> String {
     let mut body = Vec::new();
-    // What broke off or hung after the status does not change what the status said.
+    // A body that breaks off or hangs does not change what the status says.
     let reading = async {
         while let Ok(Some(chunk)) = answer.chunk().await {
             body.extend_from_slice(&chunk[..chunk.len().min(ANSWER_BYTES - body.len())]);
@@ -400,31 +400,32 @@ fn shown(text: &str) -> String {
 
 fn answered(status: StatusCode, text: &str) -> String {
     match shown(text) {
-        // A page is for a browser, not for a line of text.
+        // An HTML page is not shown in a line of text.
         text if text.is_empty() || text.starts_with('<') => format!("The channel answered {}.", status.as_u16()),
         text => format!("The channel answered {}: {text}", status.as_u16()),
     }
 }
 
-/// What most channels mean.
+/// Interprets an answer as most channels mean it.
 fn plain_answer(status: StatusCode, text: &str, words: String) -> Result<String, Refusal> {
     match status.as_u16() {
         200..=299 => Ok(words),
         300..=399 => Err(Refusal::passing(format!("{words} Redirects are not followed; use the address it leads to."))),
         429 => Err(Refusal { retry_after: body_retry_after(text), ..Refusal::passing(words) }),
-        // The message or the address is wrong, and stays so. All else may be a proxy's bad day.
+        // The message or the address is wrong, and stays so. Anything else may be temporary, such as an error of a
+        // proxy.
         400 | 404 | 405 | 410 | 413 | 422 => Err(Refusal::final_(words)),
         _ => Err(Refusal::passing(words)),
     }
 }
 
-/// Discord says in its body, more exactly than in the header, how long to wait.
+/// Discord says how long to wait in the body, more exactly than in the header.
 fn body_retry_after(text: &str) -> Option<i64> {
     let body: Value = serde_json::from_str(text).ok()?;
     body["retry_after"].as_f64().and_then(|wait| seconds(&wait.to_string()))
 }
 
-/// Older connectors of Teams answer 200 whatever happened, and say in words what did.
+/// Older Teams connectors answer 200 whatever happened, and report errors in the body.
 fn connector_answer(status: StatusCode, text: &str, words: String) -> Result<String, Refusal> {
     if status.is_success() && text.contains("error") {
         return Err(Refusal::passing(words));
@@ -432,7 +433,7 @@ fn connector_answer(status: StatusCode, text: &str, words: String) -> Result<Str
     plain_answer(status, text, words)
 }
 
-/// An error before there was an answer. The HTTP client's own words hold the URL, so they are not used.
+/// An error before there was an answer. The HTTP client's own message contains the URL, so it is not used.
 fn below_http(error: &reqwest::Error) -> Refusal {
     match egress::classify(error) {
         Some(known) if known.code == FailureCode::ForbiddenAddress => not_allowed(),
@@ -470,7 +471,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mail_servers_are_told_by_a_url() {
+    fn mail_servers_are_specified_by_a_url() {
         let smtp = Smtp::parse("smtp://me%40example.org:p%2Fw+x@mail.example.org").unwrap();
         assert_eq!((smtp.host.as_str(), smtp.port, smtp.security), ("mail.example.org", 587, Security::StartTls));
         let (user, password) = smtp.login.unwrap();
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_do_not_give_away_what_was_asked() {
+    fn answers_do_not_reveal_secret_parts_of_the_url() {
         let url = Url::parse("https://x.example/hooks/very-secret?token=abcdef123").unwrap();
         let said = "Cannot POST /hooks/very-secret?token=abcdef123";
         assert_eq!(without_secrets(said, &url), "Cannot POST /hooks/…?…");

@@ -1,4 +1,4 @@
-//! The summary of a week, for those who want one.
+//! The weekly summary, for users who want one.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use holdfast_core::figures::size;
 
 use crate::text::{clean, counted, growth};
 
-/// A week of one user, with everything already in words of their own zone.
+/// The week of one user, with all times already formatted in their time zone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub event: String,
@@ -18,7 +18,7 @@ pub struct Summary {
     pub tasks: Vec<TaskLine>,
     /// Tasks beyond those listed.
     pub more_tasks: i64,
-    /// Of all tasks, listed or not.
+    /// How many tasks need attention, listed or not.
     pub needing: i64,
     pub stored_bytes: i64,
     pub stored_before: i64,
@@ -38,18 +38,18 @@ pub struct TaskLine {
     pub succeeded: i64,
     pub failed: i64,
     pub missed: i64,
-    /// Of the newest backup; nothing when there is none.
+    /// Bytes of the newest backup; `None` if there is none.
     pub size: Option<i64>,
     pub size_before: Option<i64>,
     /// The oldest and the newest point that can be restored.
     pub oldest: Option<String>,
     pub newest: Option<String>,
-    /// What somebody has to look at.
+    /// What needs attention, if anything does.
     pub attention: Option<String>,
 }
 
 impl Summary {
-    /// With what people typed made harmless.
+    /// A copy in which what users typed is made harmless.
     pub(crate) fn cleaned(&self) -> Self {
         let mut cleaned = self.clone();
         for task in &mut cleaned.tasks {
@@ -66,7 +66,7 @@ impl Summary {
         self.days.iter().map(|day| day.failed).sum()
     }
 
-    /// `97.5 %`, or nothing when nothing ran.
+    /// For example `97.5 %`; `None` if nothing ran.
     pub(crate) fn rate(&self) -> Option<String> {
         let all = self.succeeded() + self.failed();
         (all > 0).then(|| format!("{:.1} %", self.succeeded() as f64 * 100.0 / all as f64))

@@ -1,18 +1,18 @@
-//! Words and numbers as people read them, and foreign text made harmless.
+//! Formats words and numbers for people, and makes foreign text harmless.
 
 use std::fmt::Write as _;
 
 use holdfast_core::figures::size;
 
-/// Foreign text without what could change how the rest is shown: control characters, and those that turn the direction
-/// of writing. Line breaks stay where `lines` is true.
+/// Removes from foreign text what could change how the rest is shown: control characters become spaces, and those that
+/// change the text direction are dropped. Line breaks stay if `lines` is true.
 pub(crate) fn clean(text: &str, lines: bool) -> String {
     let is_turning = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
     let kept = text.chars().filter(|c| !is_turning(*c));
     kept.map(|c| if c.is_control() && !(lines && c == '\n') { ' ' } else { c }).collect()
 }
 
-/// No longer than a channel takes.
+/// Cuts a text to at most `most` characters.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -30,7 +30,7 @@ pub(crate) fn growth(bytes: i64) -> String {
     }
 }
 
-/// `+3 files`, or nothing.
+/// `+3 files`, or `None` for 0.
 pub(crate) fn more(count: i64, one: &str, many: &str) -> Option<String> {
     let sign = if count < 0 { '−' } else { '+' };
     (count != 0).then(|| format!("{sign}{}", counted(count.abs(), one, many)))

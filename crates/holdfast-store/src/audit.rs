@@ -1,10 +1,10 @@
-//! Audit events: who did what, from where. Written with the change they tell of, never with a secret in them.
+//! Audit events: who did what, from where. Written in the same transaction as the change; they never contain a secret.
 
 use holdfast_core::ids::UserId;
 
 use crate::{DbTime, Result, Tx};
 
-/// Who acts: shown with every event.
+/// Who performed an action; stored with every event.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
     /// `token 7`, `session`, `command line`, `system`.
@@ -48,13 +48,13 @@ pub async fn insert(
     Ok(())
 }
 
-/// Forgets events of long ago, so many at a time.
+/// Deletes up to `limit` events from before `before`.
 pub async fn delete_before(tx: &mut Tx, before: DbTime, limit: i64) -> Result<u64> {
     let sql = "DELETE FROM audit_events WHERE id IN (SELECT id FROM audit_events WHERE at < $1 LIMIT $2)";
     execute!(tx, sql, before, limit)
 }
 
-/// The newest events of one user, or of all, older than `before`; newest first.
+/// The events of one user, or of all users, with ids below `before`; newest first.
 pub async fn list(tx: &mut Tx, user: Option<UserId>, before: Option<i64>, limit: i64) -> Result<Vec<EventRow>> {
     let before = before.unwrap_or(i64::MAX);
     match user {
@@ -78,7 +78,7 @@ pub async fn list(tx: &mut Tx, user: Option<UserId>, before: Option<i64>, limit:
     }
 }
 
-/// Where a user signed in from, each address once, the latest first.
+/// The addresses a user signed in from, each once, most recent first.
 pub async fn list_sign_in_addresses(tx: &mut Tx, user: UserId, limit: i64) -> Result<Vec<String>> {
     let rows = fetch_all!(
         tx,

@@ -21,14 +21,14 @@ packed_row! {
     pub struct BackupRow {
         id: BackupId = "b.id",
         user_id: UserId = "b.user_id",
-        /// Gone when the task was deleted.
+        /// `None` once the task has been deleted.
         task_id: Option<TaskId> = "b.task_id",
-        /// Of the first copy, as are its locator, size and hash.
+        /// Destination of the first copy; `locator`, `size_bytes` and `sha256` describe that copy too.
         destination_id: DestinationId = "c.destination_id",
         run_id: Option<RunId> = "b.run_id",
         task_label: String = "b.task_label",
         source: String = "b.source",
-        /// What looked wrong about it, as words; nothing once somebody has confirmed it.
+        /// The anomaly signs found, as words; `None` if there were none or a user has confirmed the backup.
         suspicion: Option<String> = "b.suspicion",
         content: Content = "b.content",
         format: Format = "b.format",
@@ -47,7 +47,7 @@ packed_row! {
     }
 }
 
-/// Joins the copy that lists show.
+/// Joins the first copy, which is the one that lists show.
 macro_rules! first_copy {
     () => {
         "JOIN backup_copies c ON c.backup_id = b.id AND c.position = 0"
@@ -61,19 +61,19 @@ pub struct NewBackup {
     pub run: RunId,
     pub task_label: String,
     pub source: String,
-    /// The address that it was read from, as `core::backup::server_address` writes it.
+    /// The address of the server it was read from, as written by `core::backup::server_address`.
     pub source_server: String,
-    /// What looks wrong about it beside the ones before.
+    /// Anomalies in comparison with earlier backups.
     pub signs: Vec<Sign>,
     pub content: Content,
-    /// Where it is; there is at least one.
+    /// At least one.
     pub copies: Vec<NewCopy>,
     pub plain_bytes: i64,
     pub plain_sha256: String,
     pub entries: i64,
-    /// Of a whole server.
+    /// The databases in a backup of a whole database server; empty for other backups.
     pub databases: Vec<String>,
-    /// Kept with the backup: the task's may change, or go.
+    /// Stored with the backup, because the task's password may change or be removed.
     pub password: Option<Secret>,
 }
 
@@ -122,15 +122,15 @@ pub async fn find_locked(tx: &mut Tx, id: BackupId) -> Result<Option<BackupRow>>
 pub struct BackupFilter {
     pub task: Option<i64>,
     pub status: Option<Verification>,
-    /// Those that a full read found wrong, whatever it was.
+    /// Only backups that are corrupt or missing.
     pub is_damaged: bool,
-    /// Also those that were deleted.
+    /// Include deleted backups.
     pub with_deleted: bool,
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Result<Page<BackupRow>> {
     let status = filter.status.map(Verification::as_str);
-    // A statement of its own, so that the task's few backups are found without looking at all the others.
+    // A separate statement, so that the task's few backups are found without scanning all the others.
     if let Some(task) = filter.task {
         return list_page!(
             tx,
@@ -156,12 +156,12 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Resu
     )
 }
 
-/// The password that opens the backup.
+/// The password that the backup is encrypted with.
 pub async fn open_password(tx: &mut Tx, row: &BackupRow) -> Result<Option<Secret>> {
     read_secret!(tx, "backups", "password_sealed", row.id.0, row.user_id)
 }
 
-/// Plain bytes and entries of the task's newest backup, which is about what the next one will have.
+/// `(plain_bytes, entries)` of the task's newest backup of `source`: an estimate for the next one.
 pub async fn find_last_size(tx: &mut Tx, task: TaskId, source: &str) -> Result<Option<(i64, i64)>> {
     fetch_optional!(
         tx,
@@ -184,20 +184,20 @@ struct MeasuredRow {
     is_confirmed: bool,
 }
 
-/// What a new backup is compared with.
+/// The earlier backups that a new one is compared with.
 #[derive(Debug, Default)]
 pub struct Normal {
-    /// The newest first.
+    /// Newest first.
     pub measures: Vec<Measure>,
-    /// All that any of them held, of whole servers.
+    /// Every database that any of them contained, for backups of whole database servers.
     pub databases: BTreeSet<String>,
 }
 
-/// Backups that a new one is compared with; an hourly task makes these in more than a year.
+/// How many of a task's earlier backups are considered at most: more than a year of an hourly task.
 const MOST_NORMAL: i64 = 10_000;
 
-/// What a new backup of a source is compared with, the newest first: the task's good ones of the same source that are not
-/// suspicious, down to the newest that somebody found right. Those that newer ones took the place of count as well.
+/// What a new backup of a source is compared with: the task's backups of the same source that are neither damaged nor
+/// suspicious, newest first, back to the newest one that a user has confirmed. Those deleted by retention are included.
 pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Normal> {
     let rows = fetch_all!(
         tx,
@@ -230,12 +230,12 @@ pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Norm
     Ok(normal)
 }
 
-/// A content that is unknown here makes a source of its own, which nothing replaces.
+/// The key of a backup's source; empty if this version does not know the content, so that it matches no known source.
 fn key_of(server: &str, content: &str, source: &str) -> String {
     Content::parse(content).map(|content| source_key(server, content, source)).unwrap_or_default()
 }
 
-/// The run of the newest backup of a task's source that somebody found right.
+/// The run that made the newest backup of a task's source that a user has confirmed.
 pub async fn find_confirmed_run(tx: &mut Tx, task: TaskId, source: &str) -> Result<Option<RunId>> {
     let rows = fetch_all!(
         tx,
@@ -249,7 +249,7 @@ pub async fn find_confirmed_run(tx: &mut Tx, task: TaskId, source: &str) -> Resu
     Ok(same.next().and_then(|(run, ..)| run).map(RunId))
 }
 
-/// Confirmed backups that are looked at: somebody presses a button for each.
+/// How many confirmed backups are considered at most; there are few, because a user confirms each one manually.
 const MOST_CONFIRMED: i64 = 500;
 
 pub async fn find_newest(tx: &mut Tx, task: TaskId) -> Result<Option<BackupId>> {
@@ -257,14 +257,14 @@ pub async fn find_newest(tx: &mut Tx, task: TaskId) -> Result<Option<BackupId>> 
     Ok(fetch_scalar!(tx, Option<i64>, newest, task.0)?.map(BackupId))
 }
 
-/// Somebody has looked at a backup and found it right: later ones are compared with it, and no longer with those before
+/// Records that a user has found a backup to be correct: later ones are compared with it, and no longer with any before
 /// it.
 pub async fn confirm(tx: &mut Tx, id: BackupId) -> Result<()> {
     execute!(tx, "UPDATE backups SET suspicion = NULL, is_confirmed = TRUE WHERE id = $1", id.0)?;
     Ok(())
 }
 
-/// Backups from before their server was recorded are taken to be of the server that their task has now.
+/// Assumes that backups made before servers were recorded came from the server that their task uses now.
 pub(crate) async fn fill_source_server(tx: &mut Tx) -> Result<()> {
     execute!(
         tx,
@@ -289,8 +289,8 @@ struct StoredRow {
     is_in_use: bool,
 }
 
-/// What retention looks at: the backups of a task that are not deleted, at its present destination or an earlier one.
-/// They are locked first: whoever asks for a restore of one waits, or has made it one in use.
+/// The backups that retention considers: those of a task that are not deleted, at its current destination or an earlier
+/// one. They are locked first: a concurrent request to restore one either waits, or has already marked it as in use.
 pub async fn list_of_task(tx: &mut Tx, task: TaskId) -> Result<Vec<Stored>> {
     let lock = "UPDATE backups SET verification = verification WHERE task_id = $1 AND deleted_at IS NULL";
     execute!(tx, lock, task.0)?;
@@ -315,13 +315,13 @@ pub async fn list_of_task(tx: &mut Tx, task: TaskId) -> Result<Vec<Stored>> {
     Ok(rows.into_iter().map(stored).collect())
 }
 
-/// Whether a restore or verification is under way.
+/// Whether a restore or verification of it is queued or running.
 pub async fn is_in_use(tx: &mut Tx, id: BackupId) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE backup_id = $1 AND status IN ('queued', 'running'))";
     fetch_scalar!(tx, bool, sql, id.0)
 }
 
-/// Deletes a backup: from now on it is not there any more, and its copies go as soon as a worker gets to them.
+/// Marks a backup as deleted and its copies as due for removal by a worker. Returns false if it was deleted already.
 pub async fn mark_deleted(tx: &mut Tx, id: BackupId, reason: DeletedReason, now: Timestamp) -> Result<bool> {
     let marked = execute!(
         tx,
@@ -336,8 +336,8 @@ pub async fn mark_deleted(tx: &mut Tx, id: BackupId, reason: DeletedReason, now:
     Ok(marked == 1)
 }
 
-/// Stored backups that nobody has read since `before`, the one that waited longest first: one of each owner who has none
-/// being read and no run waiting. Those that were tried since `tried` and could not be read wait for another day.
+/// Stored backups that have not been verified since `before`, the longest unverified first: one per owner, and only for
+/// owners with no verification running and no run queued. Those with a verification attempt since `tried` are skipped.
 pub async fn list_unread(
     tx: &mut Tx,
     before: Timestamp,
@@ -363,7 +363,7 @@ pub async fn list_unread(
     Ok(rows.into_iter().map(|(id, owner)| (BackupId(id), UserId(owner))).collect())
 }
 
-/// Plain bytes and entries of the backup that a task had before this run.
+/// `(plain_bytes, entries)` of a task's newest backup from any other run.
 pub async fn find_size_before(tx: &mut Tx, task: TaskId, run: RunId) -> Result<Option<(i64, i64)>> {
     fetch_optional!(
         tx,
@@ -375,7 +375,7 @@ pub async fn find_size_before(tx: &mut Tx, task: TaskId, run: RunId) -> Result<O
     )
 }
 
-/// When a backup of the user's was last read back whole, of those that are still there.
+/// When one of the user's existing backups was last verified.
 pub async fn find_last_proven(tx: &mut Tx, user: UserId) -> Result<Option<Timestamp>> {
     let row = fetch_optional!(
         tx,
@@ -387,7 +387,7 @@ pub async fn find_last_proven(tx: &mut Tx, user: UserId) -> Result<Option<Timest
     Ok(row.and_then(|(at,)| at).map(|at| at.0))
 }
 
-/// What else than tasks needs somebody.
+/// What needs a user's attention, apart from tasks.
 #[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
 pub struct Needs {
     pub damaged_backups: i64,
@@ -411,7 +411,7 @@ pub async fn count_needs(tx: &mut Tx, user: UserId) -> Result<Needs> {
     Ok(found.unwrap_or_default())
 }
 
-/// Tasks with the sizes of their newest backups, the oldest first; also of those that are gone.
+/// Pairs of task and size for the newest `limit` backups of each task, oldest first, including deleted ones.
 pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i64, i64)>> {
     if tasks.is_empty() {
         return Ok(Vec::new());

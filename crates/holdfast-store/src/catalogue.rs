@@ -1,14 +1,14 @@
-//! Which destinations want their sealed list of what is stored written again, and who is at it.
+//! Which destinations need their catalogue (a sealed list of everything stored) written again, and who is writing it.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{DestinationId, UserId};
 
 use crate::{DbTime, Result, Tx};
 
-/// Wishes taken at once; what is left comes with the next look.
+/// How many wishes are processed at a time; the rest follow in the next pass.
 const WISHES: i64 = 10_000;
 
-/// Turns what has changed into destinations that want to be written to.
+/// Marks the destinations of every user with recorded changes as needing a new catalogue.
 pub async fn settle_wishes(tx: &mut Tx, now: Timestamp) -> Result<()> {
     const SQL: &str = "DELETE FROM catalogue_wishes WHERE id IN
         (SELECT id FROM catalogue_wishes ORDER BY id LIMIT $1) RETURNING user_id";
@@ -25,7 +25,7 @@ pub async fn settle_wishes(tx: &mut Tx, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// A destination whose turn it is.
+/// A destination whose catalogue is due to be written.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct DueRow {
     #[sqlx(try_from = "i64")]
@@ -33,15 +33,15 @@ pub struct DueRow {
     #[sqlx(try_from = "i64")]
     pub user_id: UserId,
     wanted_at: DbTime,
-    /// What the last one is called there.
+    /// Object key of the last catalogue written there.
     pub key: Option<String>,
-    /// What one was to be called whose end nobody noted.
+    /// Object key of a catalogue that is still to be removed: one that was replaced or never recorded as finished.
     pub pending: Option<String>,
 }
 
-/// Takes destinations whose turn it is, until `lease`: nobody else writes to them meanwhile. One of each owner, and either
-/// those whose last write failed or those whose did not. Only those that have been seen to work: to others nobody has
-/// written anything.
+/// Claims due destinations until `lease`, so that nobody else writes their catalogues meanwhile: one per owner, and
+/// either only those whose last write failed or only those whose last write did not. Destinations that are not known to
+/// be reachable are skipped.
 pub async fn claim(tx: &mut Tx, has_failed: bool, limit: i64, lease: Timestamp, now: Timestamp) -> Result<Vec<DueRow>> {
     macro_rules! claim {
         ($lock:literal) => {
@@ -66,13 +66,14 @@ pub async fn claim(tx: &mut Tx, has_failed: bool, limit: i64, lease: Timestamp, 
     fetch_all!(tx, DueRow, sql, DbTime(lease), has_failed, DbTime(now), limit)
 }
 
-/// Notes what is about to be written, so that what a lost worker leaves is found. False when the claim was lost.
+/// Records the key about to be written, so that what a lost worker leaves behind is found. Returns false if the claim
+/// was lost.
 pub async fn note(tx: &mut Tx, due: &DueRow, lease: Timestamp, key: &str) -> Result<bool> {
     let sql = "UPDATE backup_destinations SET catalogue_pending = $1 WHERE id = $2 AND catalogue_next_at = $3";
     Ok(execute!(tx, sql, key, due.id.0, DbTime(lease))? == 1)
 }
 
-/// What was written, and when it may be written again.
+/// A catalogue that was written, and the earliest time to write the next one.
 #[derive(Debug)]
 pub struct Written<'a> {
     pub key: &'a str,
@@ -81,9 +82,9 @@ pub struct Written<'a> {
     pub next_at: Timestamp,
 }
 
-/// Notes a written catalogue. What has changed since it was begun is wanted still, and the one before is noted as pending
-/// until it is removed, so that a worker that ends in between leaves nothing that nobody knows of. False when the claim was
-/// lost.
+/// Records a written catalogue. If something has changed since it was begun, another one is still due. The previous one
+/// is recorded as pending until it is removed, so that a worker lost in between leaves no untracked object behind.
+/// Returns false if the claim was lost.
 pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Written<'_>) -> Result<bool> {
     let noted = execute!(
         tx,
@@ -103,21 +104,21 @@ pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Writt
     Ok(noted == 1)
 }
 
-/// Notes that the one before is gone.
+/// Records that the pending catalogue `key` has been removed.
 pub async fn note_removed(tx: &mut Tx, due: &DueRow, key: &str) -> Result<()> {
     let sql = "UPDATE backup_destinations SET catalogue_pending = NULL WHERE id = $1 AND catalogue_pending = $2";
     execute!(tx, sql, due.id.0, key)?;
     Ok(())
 }
 
-/// Puts the next one off for longer, unless somebody has it by now.
+/// Delays the next catalogue further, unless it has been claimed since.
 pub async fn wait_until(tx: &mut Tx, due: &DueRow, planned: Timestamp, next_at: Timestamp) -> Result<()> {
     let sql = "UPDATE backup_destinations SET catalogue_next_at = $1 WHERE id = $2 AND catalogue_next_at = $3";
     execute!(tx, sql, DbTime(next_at), due.id.0, DbTime(planned))?;
     Ok(())
 }
 
-/// Nothing can be written there yet; the next change wants it again.
+/// Releases a claim when nothing can be written there yet; the next change makes the destination due again.
 pub async fn put_off(tx: &mut Tx, due: &DueRow, lease: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -131,7 +132,7 @@ pub async fn put_off(tx: &mut Tx, due: &DueRow, lease: Timestamp) -> Result<()> 
     Ok(())
 }
 
-/// Notes why it could not be written, and when that is tried again.
+/// Records why the catalogue could not be written, and when to try again.
 pub async fn fail(tx: &mut Tx, due: &DueRow, lease: Timestamp, error: &str, next_at: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -145,7 +146,7 @@ pub async fn fail(tx: &mut Tx, due: &DueRow, lease: Timestamp, error: &str, next
     Ok(())
 }
 
-/// What people see of it: when it was written last, and why it could not be.
+/// The status shown to users: when the catalogue was last written, and why the last attempt failed, if it did.
 pub async fn find(tx: &mut Tx, destination: i64) -> Result<Option<(Option<DbTime>, Option<String>)>> {
     let sql = "SELECT catalogue_at, catalogue_error FROM backup_destinations WHERE id = $1";
     fetch_optional!(tx, (Option<DbTime>, Option<String>), sql, destination)

@@ -1,4 +1,4 @@
-//! Copies of backups: where each is, what is known of it there, and its removal.
+//! Copies of backups: where each is stored, its verification status, and its removal.
 
 use holdfast_core::Timestamp;
 use holdfast_core::backup::Verification;
@@ -43,7 +43,7 @@ pub(crate) async fn insert(
     Ok(())
 }
 
-/// What a full read of a copy found. What is known of the backup follows.
+/// Records what a full read of a copy found, and updates the backup's verification from all its copies.
 pub async fn update_verification(
     tx: &mut Tx,
     backup: BackupId,
@@ -89,7 +89,7 @@ pub struct StoredCopy {
     pub size_bytes: i64,
 }
 
-/// Everything that should be at a destination, the newest first.
+/// Everything that should be at a destination, newest first.
 pub async fn list_stored(tx: &mut Tx, destination: DestinationId) -> Result<Vec<StoredCopy>> {
     let rows = fetch_all!(
         tx,
@@ -136,7 +136,7 @@ pub async fn list_to_remove(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
     )
 }
 
-/// Takes the removal of a copy upon oneself until `until`, so that two workers do not both try.
+/// Claims the removal of a copy until `until`, so that two workers do not both try. `is_try` counts an attempt.
 pub async fn claim_removal(tx: &mut Tx, id: CopyId, now: Timestamp, until: Timestamp, is_try: bool) -> Result<bool> {
     let claimed = execute!(
         tx,

@@ -1,4 +1,4 @@
-//! Times that lie too far ahead, as a clock leaves them that was wrong for a while: found, and pulled back.
+//! Finds times that lie too far ahead, as left behind by a clock that was wrong for a while, and pulls them back.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{TaskId, UserId};
@@ -6,7 +6,7 @@ use holdfast_core::schedule::Schedule;
 
 use crate::{DbTime, Result, StoreError, Tx, spec};
 
-/// A task whose times may lie too far ahead; its schedule tells.
+/// A task whose times may lie too far ahead; its schedule shows whether they do.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct AheadRow {
     #[sqlx(try_from = "i64")]
@@ -27,9 +27,9 @@ impl AheadRow {
     }
 }
 
-/// Tasks after this one whose times may lie too far ahead, by id. The spans are a little shorter than the period of each
-/// frequency, so that no task is left out whose next run or reminder is a whole period late; most are not looked at
-/// any closer. Cron expressions have no period to go by.
+/// Tasks after `after` whose times may lie too far ahead, by id. The thresholds are a little shorter than the period of
+/// each frequency, so that no task whose next run or reminder is a whole period late is missed, while most tasks need
+/// no closer look. Cron expressions have no fixed period, so those tasks are always listed.
 pub async fn list_tasks_ahead(tx: &mut Tx, now: Timestamp, after: TaskId, limit: i64) -> Result<Vec<AheadRow>> {
     fetch_all!(
         tx,
@@ -48,8 +48,8 @@ pub async fn list_tasks_ahead(tx: &mut Tx, now: Timestamp, after: TaskId, limit:
     )
 }
 
-/// Pulls a task's times back, unless it was moved or edited meanwhile. Slots after `now` that are on record as run or
-/// missed were neither: they are free again.
+/// Pulls a task's times back, unless they were changed meanwhile. Slots after `now` that are recorded as run or missed
+/// cannot have been either, so they are freed.
 pub async fn pull_task_back(
     tx: &mut Tx,
     row: &AheadRow,
@@ -71,7 +71,7 @@ pub async fn pull_task_back(
     Ok(moved == 1)
 }
 
-/// The latest that each kind of waiting may end at.
+/// The latest time at which each kind of wait may end.
 #[derive(Debug, Clone, Copy)]
 pub struct Latest {
     pub retry: Timestamp,
@@ -81,7 +81,7 @@ pub struct Latest {
     pub catalogue: Timestamp,
 }
 
-/// Ends every waiting that would last longer than any may. Gives how many there were.
+/// Ends every wait that would exceed its limit. Returns how many there were.
 pub async fn end_waits(tx: &mut Tx, latest: Latest, now: Timestamp) -> Result<u64> {
     let now = DbTime(now);
     let mut ended = 0;
@@ -91,7 +91,7 @@ pub async fn end_waits(tx: &mut Tx, latest: Latest, now: Timestamp) -> Result<u6
     ended += execute!(tx, sql, now, DbTime(latest.notice))?;
     let sql = "UPDATE backup_copies SET remove_after = $1 WHERE removed_at IS NULL AND remove_after > $2";
     ended += execute!(tx, sql, now, DbTime(latest.removal))?;
-    // When it was first cleared is as wrong as when it is to be cleared again.
+    // `cleared_at` is as wrong as `retry_after`: the same clock set both.
     let sql = "UPDATE uploads SET retry_after = $1, cleared_at = NULL WHERE retry_after > $2 OR cleared_at > $2";
     ended += execute!(tx, sql, now, DbTime(latest.upload))?;
     let sql = "UPDATE backup_destinations SET catalogue_next_at = $1
@@ -100,7 +100,7 @@ pub async fn end_waits(tx: &mut Tx, latest: Latest, now: Timestamp) -> Result<u6
     Ok(ended)
 }
 
-/// Users whose next summary of the week is later than this, with their zones.
+/// Users whose next weekly summary is later than `latest`, with their time zones.
 pub async fn list_summaries_after(tx: &mut Tx, latest: Timestamp, limit: i64) -> Result<Vec<(UserId, DbTime, String)>> {
     let sql = "SELECT id, summary_at, timezone FROM users WHERE summary_at > $1 ORDER BY summary_at, id LIMIT $2";
     let rows = fetch_all!(tx, (i64, DbTime, String), sql, DbTime(latest), limit)?;

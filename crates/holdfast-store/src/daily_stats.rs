@@ -1,4 +1,4 @@
-//! Days of a user's: how many runs ended how, how long they took, and how much was stored.
+//! Daily statistics of each user: how runs ended, how long they took, and how much was stored.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
@@ -7,13 +7,13 @@ use sqlx::QueryBuilder;
 use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 
-/// What happened between two instants.
+/// How the backup runs of a period ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
 pub struct Figures {
     pub successful: i64,
     pub failed: i64,
     pub cancelled: i64,
-    /// What the successful ones took together.
+    /// Total duration of the successful runs.
     pub busy_micros: i64,
 }
 
@@ -36,11 +36,11 @@ pub struct DayRow {
     pub day: String,
     #[sqlx(flatten)]
     pub figures: Figures,
-    /// At the end of the day; unknown for days before anybody counted.
+    /// At the end of the day; `None` for days on which it was not recorded.
     pub stored_bytes: Option<i64>,
 }
 
-/// Counts runs straight from the index.
+/// Counts backup runs that ended from `from` until before `until`, straight from the index.
 pub async fn count(tx: &mut Tx, user: UserId, from: Timestamp, until: Timestamp) -> Result<Figures> {
     let found = fetch_optional!(
         tx,
@@ -59,7 +59,7 @@ pub async fn count(tx: &mut Tx, user: UserId, from: Timestamp, until: Timestamp)
     Ok(found.unwrap_or_default())
 }
 
-/// What the user has stored now.
+/// Bytes that the user has stored now.
 pub async fn sum_stored(tx: &mut Tx, user: UserId) -> Result<i64> {
     fetch_scalar!(
         tx,
@@ -81,7 +81,7 @@ pub async fn list(tx: &mut Tx, user: UserId, from: &str) -> Result<Vec<DayRow>> 
     )
 }
 
-/// Writes a day down, or down again. What was stored stays unless it is known anew.
+/// Inserts or updates a day. A recorded `stored_bytes` is kept if the new value is `None`.
 pub async fn write(tx: &mut Tx, user: UserId, day: &DayRow) -> Result<()> {
     execute!(
         tx,
@@ -101,7 +101,7 @@ pub async fn write(tx: &mut Tx, user: UserId, day: &DayRow) -> Result<()> {
     Ok(())
 }
 
-/// Users for whom a run ended since, with their zones.
+/// Users with a run that ended since `since`, with their time zones.
 pub async fn list_active(tx: &mut Tx, since: Timestamp) -> Result<Vec<(i64, String)>> {
     fetch_all!(
         tx,
@@ -112,7 +112,8 @@ pub async fn list_active(tx: &mut Tx, since: Timestamp) -> Result<Vec<(i64, Stri
     )
 }
 
-/// How the runs of these tasks ended: one of each kind of end in each quarter of an hour, which is what zones differ by.
+/// How the runs of these tasks ended: one row per task, status and quarter of an hour, the step by which time zones
+/// differ.
 pub async fn list_ends(tx: &mut Tx, tasks: &[i64], since: Timestamp) -> Result<Vec<(i64, String, DbTime)>> {
     if tasks.is_empty() {
         return Ok(Vec::new());

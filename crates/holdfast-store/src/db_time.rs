@@ -1,4 +1,4 @@
-//! An instant as both engines keep it: microseconds since 1970 in a 64-bit integer.
+//! An instant as both databases store it: microseconds since 1970 in a 64-bit integer.
 
 use holdfast_core::{Timestamp, clock};
 use sqlx::encode::IsNull;
@@ -9,7 +9,7 @@ use sqlx::{Database, Decode, Encode, Type};
 pub struct DbTime(pub Timestamp);
 
 impl DbTime {
-    /// A change's time: now, and in any case later than the change before it.
+    /// The time to record for a change: `now`, but always later than `self`, the time of the previous change.
     #[must_use]
     pub fn moved_on(self, now: Timestamp) -> DbTime {
         DbTime(clock::from_micros(now.as_microsecond().max(self.0.as_microsecond() + 1)))

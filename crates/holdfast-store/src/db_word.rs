@@ -1,4 +1,4 @@
-//! A column that holds a word of a closed list, for rows where it may be missing.
+//! A string enum in a column, for rows in which it may be NULL.
 
 use sqlx::error::BoxDynError;
 use sqlx::{Database, Decode, Type};

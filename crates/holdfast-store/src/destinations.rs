@@ -21,9 +21,9 @@ packed_row! {
         last_checked_at: Option<DbTime> = "d.last_checked_at",
         last_error: Option<String> = "d.last_error",
         last_error_code: Option<FailureCode> = "d.last_error_code",
-        /// What marks its folder, once it was used.
+        /// The text of the marker that identifies its folder, once it has been used.
         marker: Option<String> = "d.marker",
-        /// Whether what is deleted stays as an older version, as the last check found it.
+        /// Whether deleted objects remain as older versions, according to the last check.
         keeps_versions: bool = "d.keeps_versions",
         created_at: DbTime = "d.created_at",
         updated_at: DbTime = "d.updated_at",
@@ -68,8 +68,8 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
     Ok(DestinationId(id))
 }
 
-/// Writes the new settings. A destination that is another one now has not been checked; one that holds nothing
-/// (`is_empty`) need not be the place that was used before either.
+/// Writes the new settings. If they or the keys have changed, the destination counts as unchecked. If the settings have
+/// changed and the destination is empty (`is_empty`), its marker is cleared: it may be a different place from now on.
 pub async fn update(
     tx: &mut Tx,
     row: &DestinationRow,
@@ -91,7 +91,8 @@ pub async fn update(
 }
 
 async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, updated_at: DbTime) -> Result<()> {
-    // The first destinations with keys were buckets; a secret is sealed for the name of its column, which therefore stays.
+    // The names date from when only S3 destinations had keys. A secret is sealed for the name of its column, so they
+    // stay.
     write_secret!(tx, "backup_destinations", "s3_access_key_sealed", id, owner, &draft.keys.access_key);
     write_secret!(tx, "backup_destinations", "s3_secret_key_sealed", id, owner, &draft.keys.secret_key);
     execute!(
@@ -109,9 +110,9 @@ async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &DestinationDraft, up
     Ok(())
 }
 
-/// False when there is no such row; `InUse` when tasks store there or backups are there.
+/// Returns false if there is no such row; fails with `InUse` if tasks store there or backups are there.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: DestinationId) -> Result<bool> {
-    // On record only: the copies are gone, and backups that had no other go with them.
+    // Deletes the records of copies that have been removed, and of backups that have no copy elsewhere.
     execute!(
         tx,
         "DELETE FROM backups WHERE id IN (SELECT backup_id FROM backup_copies WHERE destination_id = $1 AND user_id = $2
@@ -129,7 +130,7 @@ pub async fn delete(tx: &mut Tx, owner: UserId, id: DestinationId) -> Result<boo
     Ok(execute!(tx, "DELETE FROM backup_destinations WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }
 
-/// What the last check or run found: `None` when all was well.
+/// Records what the last check or run found: `None` if there was no error.
 pub async fn update_check(
     tx: &mut Tx,
     id: DestinationId,
@@ -149,7 +150,7 @@ pub async fn update_check(
     Ok(())
 }
 
-/// Remembers what a destination is known by once it was used, if it still is where it was then.
+/// Records the identity of a destination that was used, unless its settings have changed since.
 pub async fn update_identity(
     tx: &mut Tx,
     id: DestinationId,
@@ -160,7 +161,7 @@ pub async fn update_identity(
     let is_new = |row: &DestinationRow| {
         row.spec == *used && (pinned.is_some() || (row.marker.is_none() && identity.marker.is_some()))
     };
-    // Nearly always there is nothing new; then nothing is written.
+    // Usually there is nothing new, so look before taking the lock.
     if !find(tx, id).await?.is_some_and(|row| is_new(&row))
         || !find_locked(tx, id).await?.is_some_and(|row| is_new(&row))
     {
@@ -181,7 +182,7 @@ pub async fn update_keeps_versions(tx: &mut Tx, id: DestinationId, keeps_version
     Ok(())
 }
 
-/// The keys of a destination that has any.
+/// The access key and the secret key of a destination, where it has them.
 pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secret>, Option<Secret>)> {
     let owner = row.user_id;
     let access = read_secret!(tx, "backup_destinations", "s3_access_key_sealed", row.id.0, owner)?;
@@ -189,8 +190,8 @@ pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secr
     Ok((access, secret))
 }
 
-/// How many backups are stored there, including those whose objects are still to be removed and those that are being
-/// written or cleared away.
+/// How many backups are stored there, including those whose objects are still to be removed and uploads that are being
+/// written or cleaned up.
 pub async fn count_backups(tx: &mut Tx, id: DestinationId) -> Result<i64> {
     fetch_scalar!(
         tx,
@@ -201,9 +202,9 @@ pub async fn count_backups(tx: &mut Tx, id: DestinationId) -> Result<i64> {
     )
 }
 
-/// Destinations that nobody has looked through since, and that hold something older than that; of those that wait for a
-/// look or have one under way, none.
-pub async fn list_uncounted(tx: &mut Tx, since: Timestamp, limit: i64) -> Result<Vec<(DestinationId, UserId)>> {
+/// Destinations that hold something older than `since` and have had no inventory after that time; those with an
+/// inventory queued or running are left out.
+pub async fn list_inventory_due(tx: &mut Tx, since: Timestamp, limit: i64) -> Result<Vec<(DestinationId, UserId)>> {
     let rows = fetch_all!(
         tx,
         (i64, i64),

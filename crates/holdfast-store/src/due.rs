@@ -1,4 +1,4 @@
-//! When tasks are due: their slots, second tries, and workers lost in a row.
+//! When tasks are due: their slots, their retries, and how many workers they have lost in a row.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{RunId, TaskId, UserId};
@@ -26,7 +26,7 @@ impl DueRow {
     }
 }
 
-/// Tasks whose slot has come, soonest first. Of several processes that ask, each gets others.
+/// Tasks whose slot has come, earliest first. Concurrent callers get different tasks.
 pub async fn list(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>> {
     const SQL: &str = "SELECT id, user_id, next_run_at, spec
          FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2";
@@ -36,19 +36,19 @@ pub async fn list(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>
     fetch_all!(tx, DueRow, sql, DbTime(now), limit)
 }
 
-/// A task that is to be tried once more.
+/// A task whose retry is due.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct RetryRow {
     #[sqlx(try_from = "i64")]
     pub id: TaskId,
     #[sqlx(try_from = "i64")]
     pub user_id: UserId,
-    /// Who asked for the run that failed; nobody when its log is gone.
+    /// Who requested the run that failed; `None` if that run has been deleted.
     pub requested_by: Option<DbWord<Trigger>>,
     pub retry_run_id: Option<i64>,
 }
 
-/// Tasks whose second try has come.
+/// Tasks whose retry is due, earliest first. Concurrent callers get different tasks.
 pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<RetryRow>> {
     const SQL: &str = "SELECT t.id, t.user_id,
              (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
@@ -60,7 +60,7 @@ pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec
     fetch_all!(tx, RetryRow, sql, DbTime(now), limit)
 }
 
-/// Has a task tried once more later, unless it is paused.
+/// Schedules a retry of a task, unless it is paused.
 pub async fn plan_retry(tx: &mut Tx, id: TaskId, failed: RunId, at: Timestamp) -> Result<bool> {
     let planned = execute!(
         tx,
@@ -72,13 +72,14 @@ pub async fn plan_retry(tx: &mut Tx, id: TaskId, failed: RunId, at: Timestamp) -
     Ok(planned == 1)
 }
 
-/// A run that starts otherwise makes a second try needless. False when there was none, or another took it.
+/// Clears a task's pending retry, because a run starts now. Returns false if there was none, or another process took
+/// it.
 pub async fn drop_retry(tx: &mut Tx, id: TaskId) -> Result<bool> {
     let sql = "UPDATE backup_tasks SET retry_at = NULL WHERE id = $1 AND retry_at IS NOT NULL";
     Ok(execute!(tx, sql, id.0)? == 1)
 }
 
-/// Counts a worker that this task's run lost, and gives how many that are in a row.
+/// Counts a worker that was lost during a run of this task, and returns how many were lost in a row.
 pub async fn count_loss(tx: &mut Tx, id: TaskId) -> Result<i64> {
     let row = fetch_optional!(
         tx,
@@ -89,7 +90,7 @@ pub async fn count_loss(tx: &mut Tx, id: TaskId) -> Result<i64> {
     Ok(row.map_or(0, |(losses,)| losses))
 }
 
-/// Moves a due task to its next slot, unless another scheduler did or the schedule was edited meanwhile.
+/// Moves a due task to its next slot, unless another scheduler has done so or the schedule was edited meanwhile.
 pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) -> Result<bool> {
     let moved = execute!(
         tx,
@@ -101,7 +102,7 @@ pub async fn advance(tx: &mut Tx, due: &DueRow, next_run_at: Option<Timestamp>) 
     Ok(moved == 1)
 }
 
-/// The task's run came to an end by itself: what was lost before does not count any more.
+/// Resets the count of lost workers, because a run of the task has ended normally.
 pub async fn forget_losses(tx: &mut Tx, id: TaskId) -> Result<()> {
     execute!(tx, "UPDATE backup_tasks SET losses = 0 WHERE id = $1 AND losses > 0", id.0)?;
     Ok(())

@@ -2,9 +2,10 @@
 
 use std::io;
 
-/// `Unavailable` goes away by itself and becomes a 503, as do `DiskFull` and `ReadOnly`, which an operator can end;
-/// `Conflict` is a unique value that is taken; `InUse` a row that others point to; `NotText` is a text that PostgreSQL
-/// cannot hold, for which the sender is to blame; `Broken` is our own mistake or a damaged database.
+/// `Unavailable` is temporary and becomes a 503, as do `DiskFull` and `ReadOnly`, which an operator can resolve;
+/// `Conflict` is a unique value that is taken; `InUse` is a row that others refer to; `NotText` is a text that
+/// PostgreSQL cannot store, which is the client's fault; `Sealed` is a secret that cannot be opened; `Broken` is a bug
+/// in Holdfast or a damaged database.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the database is not available: {0}")]
@@ -17,15 +18,15 @@ pub enum StoreError {
     Conflict,
     #[error("other rows refer to this one")]
     InUse,
-    #[error("a text holds a character that cannot be stored")]
+    #[error("a text contains a character that cannot be stored")]
     NotText,
-    #[error("a sealed value does not open: {0}")]
+    #[error("a sealed value cannot be opened: {0}")]
     Sealed(String),
     #[error("database error: {0}")]
     Broken(String),
 }
 
-/// Why the store could not be opened. Each is one line that says what to do.
+/// Why the store could not be opened. Each message is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("{0}")]
@@ -46,7 +47,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// An error of the file with the master key.
+    /// An error with the file of the master key.
     pub(crate) fn of_key_file(error: &io::Error, message: String) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull(message),
@@ -55,7 +56,7 @@ impl StartError {
         }
     }
 
-    /// An error of opening the database.
+    /// An error in opening the database.
     pub(crate) fn of_database(error: sqlx::Error, message: String) -> Self {
         match StoreError::from(error) {
             StoreError::DiskFull(_) => Self::DiskFull(message),
@@ -91,14 +92,14 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// PostgreSQL holds no zero characters in texts. Names are checked long before; what people search for and what else is
-/// only compared comes here as it was sent.
+/// PostgreSQL cannot store NUL characters in texts. Names are validated long before; search texts and other values that
+/// are only compared arrive here as they were sent.
 fn is_not_text(code: Option<&str>) -> bool {
     matches!(code, Some("22021" | "22P05"))
 }
 
-/// The plain code of an error of SQLite: extended codes have it in their low byte. Codes of PostgreSQL have five
-/// characters.
+/// The primary code of an SQLite error: extended codes have it in their low byte. PostgreSQL's codes, which have five
+/// characters, give `None`.
 fn sqlite_code(code: Option<&str>) -> Option<u32> {
     let number = code.filter(|code| code.len() != 5)?.parse::<u32>().ok()?;
     Some(number & 0xff)
@@ -113,7 +114,7 @@ fn is_read_only(code: Option<&str>) -> bool {
 }
 
 /// SQLite: busy, locked, I/O error, cannot open. PostgreSQL: connection, transaction rollback, resources, operator
-/// intervention, a lock not had in time.
+/// intervention, lock timeout.
 fn is_passing(code: Option<&str>) -> bool {
     if let Some(number) = sqlite_code(code) {
         return matches!(number, 5 | 6 | 10 | 14);
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passing_troubles_are_told_from_mistakes() {
+    fn temporary_errors_are_distinguished_from_bugs() {
         for code in ["5", "517", "10", "57P01", "08006", "40P01", "53300", "55P03"] {
             assert!(is_passing(Some(code)), "{code}");
         }

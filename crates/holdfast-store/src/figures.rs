@@ -1,4 +1,4 @@
-//! How the whole installation does, in figures for those who watch it. Nothing here names a user or what is theirs.
+//! Figures about the whole installation, for monitoring. None of them contains the name of a user or of what they own.
 
 use holdfast_core::Timestamp;
 
@@ -7,16 +7,16 @@ use crate::{DbTime, Result, StoreError, Tx};
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Figures {
     pub queued: i64,
-    /// Since when the run that waits longest does.
+    /// When the run that has waited longest was queued.
     pub queued_since: Option<DbTime>,
     pub running: i64,
-    /// The slot that comes, or came, first.
+    /// The earliest slot of any task; it may be in the past.
     pub next_slot_at: Option<DbTime>,
     pub tasks: i64,
     pub tasks_paused: i64,
     pub tasks_failed: i64,
     pub tasks_overdue: i64,
-    /// Tasks whose old backups are not removed, because the newest looks wrong.
+    /// Tasks whose old backups are not removed, because a newer one is suspicious.
     pub tasks_held: i64,
     pub backups: i64,
     pub stored_bytes: i64,
@@ -26,7 +26,7 @@ pub struct Figures {
     pub destinations_unreachable: i64,
     pub notices_waiting: i64,
     pub notices_undelivered: i64,
-    /// Destinations whose sealed list is older than what it is about.
+    /// Destinations whose catalogue is out of date.
     pub catalogues_waiting: i64,
 }
 
@@ -59,16 +59,16 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
                  COUNT(CASE WHEN verification = 'unverified' THEN 1 END) AS backups_unproven
              FROM backups WHERE deleted_at IS NULL) b"
     )?;
-    row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))
+    row.ok_or_else(|| StoreError::Broken("a query returned no row".to_owned()))
 }
 
-/// The slot that comes, or came, first.
+/// The earliest slot of any task; it may be in the past.
 pub async fn find_next_slot(tx: &mut Tx) -> Result<Option<DbTime>> {
     let sql = "SELECT MIN(next_run_at) FROM backup_tasks WHERE next_run_at IS NOT NULL";
     Ok(fetch_optional!(tx, (Option<DbTime>,), sql)?.and_then(|(at,)| at))
 }
 
-/// What time it is for the database, where it runs on a machine of its own.
+/// The database server's current time; `None` for SQLite, which shares this machine's clock.
 pub async fn find_clock(tx: &mut Tx) -> Result<Option<DbTime>> {
     if tx.is_sqlite() {
         return Ok(None);
@@ -83,13 +83,13 @@ pub async fn find_newest(tx: &mut Tx) -> Result<Option<DbTime>> {
     Ok(fetch_optional!(tx, (DbTime,), sql)?.map(|(at,)| at))
 }
 
-/// Messages since then that nobody got.
+/// How many notices since `since` could not be delivered.
 pub async fn count_undelivered(tx: &mut Tx, since: Timestamp) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM notices WHERE status = 'undelivered' AND created_at >= $1";
     fetch_scalar!(tx, i64, sql, DbTime(since))
 }
 
-/// When tasks that are not paused succeeded last.
+/// When each task that is not paused last succeeded.
 pub async fn list_successes(tx: &mut Tx, limit: i64) -> Result<Vec<(i64, DbTime)>> {
     fetch_all!(
         tx,

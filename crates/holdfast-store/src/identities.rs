@@ -1,4 +1,4 @@
-//! Accounts elsewhere that users sign in with.
+//! Accounts at external identity providers that users sign in with.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
@@ -8,14 +8,14 @@ use crate::{DbTime, Result, Tx};
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct IdentityRow {
     pub id: i64,
-    /// Which one, and where: the same name elsewhere is somebody else.
+    /// Which provider, and where: the same account at another address is somebody else's.
     pub provider: String,
-    /// What the provider calls the account; for people.
+    /// The provider's name for the account; for display only.
     pub name: String,
     pub created_at: DbTime,
 }
 
-/// `Conflict` when the account belongs to somebody, or the user has one of this provider.
+/// Fails with `Conflict` if the account is already linked to a user, or the user already has one of this provider.
 pub async fn insert(
     tx: &mut Tx,
     user: UserId,
@@ -51,7 +51,7 @@ pub async fn list(tx: &mut Tx, user: UserId) -> Result<Vec<IdentityRow>> {
     )
 }
 
-/// Unlinks everything, as when somebody else may have linked it.
+/// Unlinks all of a user's accounts, for example because somebody else may have linked one.
 pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<u64> {
     execute!(tx, "DELETE FROM identities WHERE user_id = $1", user.0)
 }

@@ -1,4 +1,4 @@
-//! Replaces the master key and re-seals every secret, beside a running service.
+//! Replaces the master key and re-seals every secret while the service keeps running.
 
 use holdfast_core::ids::UserId;
 use holdfast_core::{Timestamp, random};
@@ -11,7 +11,7 @@ use crate::sealing::{
 };
 use crate::store::Store;
 
-/// Every column that holds sealed values: table, column, the columns that name the row and its user.
+/// Every column that holds sealed values: table, column, and the columns that identify the row and its user.
 macro_rules! for_sealed_columns {
     ($visit:ident) => {
         $visit! {
@@ -32,14 +32,14 @@ macro_rules! for_sealed_columns {
 
 macro_rules! names {
     ($($table:literal $column:literal $row:literal $user:literal,)*) => {
-        /// What a rotation reaches; a test compares it with the schema.
+        /// The columns that a rotation re-seals; a test compares them with the schema.
         pub const SEALED_COLUMNS: &[(&str, &str)] = &[$(($table, $column)),*];
     };
 }
 
 for_sealed_columns!(names);
 
-/// Rows re-sealed per transaction: few enough that requests in between hardly wait.
+/// Rows re-sealed per transaction: few enough that concurrent requests hardly wait.
 const ROTATE_BATCH: i64 = 200;
 
 #[derive(sqlx::FromRow)]
@@ -49,11 +49,12 @@ struct SealedRow {
     sealed: Vec<u8>,
 }
 
-/// Replaces the master key and re-seals every secret under a fresh data key, beside a running service. Stopped
-/// half-way, everything still opens, and another rotation completes it. Gives the number of secrets re-sealed.
+/// Replaces the master key and re-seals every secret under a fresh data key while the service keeps running. If it is
+/// interrupted, every secret can still be opened, and another rotation completes it. Returns the number of secrets
+/// re-sealed.
 ///
-/// Data keys of before stay, wrapped by the new master key: a request that was under way may still commit a value
-/// sealed with one of them.
+/// Earlier data keys are kept, wrapped with the new master key: a request in progress may still commit a value sealed
+/// with one of them.
 pub async fn rotate(store: &Store, now: Timestamp) -> Result<u64, StartError> {
     let source = {
         let tx = store.read().await?;
@@ -112,7 +113,7 @@ pub async fn rotate(store: &Store, now: Timestamp) -> Result<u64, StartError> {
                     let place = SealContext { table: $table, column: $column, row: row.row, user: UserId(row.user) };
                     let secret = tx.open(place, &row.sealed).await?;
                     let sealed = tx.seal(place, &secret).await?;
-                    // Only if nobody wrote a newer secret in between.
+                    // Only if no newer secret was written in between.
                     resealed += execute!(
                         tx,
                         concat!(

@@ -1,4 +1,4 @@
-//! All SQL of Holdfast, one text for SQLite and PostgreSQL, and the sealing of secrets.
+//! All of Holdfast's SQL, with one text for both SQLite and PostgreSQL, and the sealing of secrets.
 //!
 //! A query is a function that takes `&mut Tx`; the caller decides whether that is a read or a transaction.
 
@@ -69,5 +69,5 @@ pub use sqlite::exposed_files;
 pub use store::Store;
 pub use tx::Tx;
 
-/// What every query gives back.
+/// The result of a query.
 pub type Result<T> = std::result::Result<T, StoreError>;

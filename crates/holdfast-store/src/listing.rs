@@ -1,4 +1,4 @@
-//! Lists: the owner's rows alone, searched by label, one page at a time.
+//! Lists: only the owner's rows, searched by label, one page at a time.
 
 use holdfast_core::ids::UserId;
 use holdfast_core::page::PageRequest;
@@ -10,22 +10,22 @@ pub struct Listing {
     pub owner: UserId,
     pub search: Option<String>,
     pub page: PageRequest,
-    /// The API's lists go up by id; people look at histories from their end.
+    /// The API lists rows by ascending id; pages show histories newest first.
     pub newest_first: bool,
 }
 
 impl Listing {
-    /// What must occur in the label, in the form that labels are stored in for this.
+    /// The text that must occur in a label, in the same normalised form as the column `search_label`.
     pub(crate) fn needle(&self) -> Option<String> {
         self.search.as_deref().map(rules::search_form)
     }
 }
 
-/// One page of `$table` for a listing: rows that belong to `$1`, contain `$2` and the further condition,
-/// whose values are `$5` and on. The page comes as one row with its lines and the total.
+/// One page of `$table` for a listing: rows that belong to `$1`, contain `$2` and meet the further condition,
+/// whose values are bound from `$5` on. The page is fetched as one row with its packed rows and the total.
 macro_rules! list_page {
     ($tx:expr, $listing:expr, $table:literal as $alias:literal) => {
-        // Most lists are not searched, and counting straight from the index is worth a statement of its own.
+        // Most lists are not searched, and counting straight from the index is worth a separate statement.
         if $listing.search.is_none() {
             list_page!($tx, $listing, $table as $alias, "")
         } else {
@@ -35,7 +35,7 @@ macro_rules! list_page {
     ($tx:expr, $listing:expr, $table:literal as $alias:literal, $where:expr $(, $bind:expr)* $(,)?) => {
         list_page!($tx, $listing, $table as $alias with "", $where $(, $bind)*)
     };
-    // What is joined brings columns, but neither more rows nor fewer: it is not counted.
+    // A join adds columns but neither adds nor removes rows, so the count leaves it out.
     ($tx:expr, $listing:expr, $table:literal as $alias:literal with $join:expr, $where:expr $(, $bind:expr)* $(,)?) => {
         if $listing.newest_first {
             list_page!(@ordered $tx, $listing, " DESC", $table as $alias with $join, $where $(, $bind)*)
@@ -67,8 +67,9 @@ macro_rules! list_page {
     }};
 }
 
-/// The condition on labels that every searchable list shares: taking the text out changes those that contain it. Both
-/// engines know this, no sign is special, and unlike LIKE it does not make SQLite plan the statement anew each time.
+/// The condition on labels that every searchable list shares: removing the search text changes a label that contains
+/// it. Both databases support this, no character is special, and unlike LIKE it does not make SQLite re-plan the
+/// statement.
 macro_rules! label_matches {
     ($alias:literal) => {
         concat!(" AND ($2 IS NULL OR replace(", $alias, ".search_label, $2, '') <> ", $alias, ".search_label)")

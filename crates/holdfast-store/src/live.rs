@@ -1,21 +1,21 @@
-//! What pages watch: how much is going on for a user, and a sign that changes when any of it does.
+//! What pages watch: a user's current activity, and a fingerprint that changes whenever any of it does.
 
 use holdfast_core::ids::{RunId, UserId};
 
 use crate::runs::{self, RunRow};
 use crate::{Result, Tx};
 
-/// For the corner of every page.
+/// The counts shown in the corner of every page.
 #[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
-pub struct Corner {
+pub struct LiveCounts {
     pub running: i64,
     pub undelivered: i64,
 }
 
-pub async fn corner(tx: &mut Tx, user: UserId) -> Result<Corner> {
+pub async fn count(tx: &mut Tx, user: UserId) -> Result<LiveCounts> {
     let found = fetch_optional!(
         tx,
-        Corner,
+        LiveCounts,
         "SELECT (SELECT COUNT(*) FROM runs WHERE user_id = $1 AND status IN ('queued', 'running')) AS running,
              (SELECT COUNT(*) FROM notices WHERE user_id = $1 AND status = 'undelivered') AS undelivered",
         user.0
@@ -23,8 +23,8 @@ pub async fn corner(tx: &mut Tx, user: UserId) -> Result<Corner> {
     Ok(found.unwrap_or_default())
 }
 
-/// Different whenever a run of the user's was queued, moved on, wrote a line or ended, a notice was written, or one could
-/// not be delivered. Every part comes from an index that holds little.
+/// A text that changes whenever one of the user's runs is queued, progresses, writes a line or ends, or a notice is
+/// created or cannot be delivered. Every part comes from a small index.
 pub async fn sign(tx: &mut Tx, user: UserId) -> Result<String> {
     fetch_scalar!(
         tx,
@@ -43,7 +43,7 @@ pub async fn sign(tx: &mut Tx, user: UserId) -> Result<String> {
     )
 }
 
-/// Runs that are shown while they wait or are under way; a corner of a page shows no more.
+/// How many queued and running runs are listed at most: the corner of a page shows no more.
 const SHOWN: i64 = 20;
 
 pub async fn list_runs(tx: &mut Tx, user: UserId) -> Result<Vec<RunRow>> {

@@ -21,12 +21,12 @@ pub(crate) type Key = Zeroizing<[u8; 32]>;
 #[derive(Debug, Clone)]
 pub enum MasterKeySource {
     File(PathBuf),
-    /// From the environment, which we cannot rewrite: such a key cannot be rotated by a command.
+    /// From the environment, which Holdfast cannot rewrite, so a command cannot rotate such a key.
     Given(Secret),
 }
 
 impl MasterKeySource {
-    /// The keys, newest first; `None` when the file is not there.
+    /// The keys, newest first; `None` if the file does not exist.
     pub(crate) fn load(&self) -> Result<Option<Vec<Key>>, StartError> {
         match self {
             Self::Given(text) => parse(text.reveal(), "HOLDFAST_MASTER_KEY").map(Some),
@@ -44,7 +44,7 @@ impl MasterKeySource {
         }
     }
 
-    /// Makes the first key where there is none yet.
+    /// Creates the first key; an existing file is never overwritten.
     pub(crate) fn create(&self) -> Result<Vec<Key>, StartError> {
         let Self::File(path) = self else { return Err(bad("HOLDFAST_MASTER_KEY is empty".to_owned())) };
         let key = Key::new(random::bytes());
@@ -55,7 +55,7 @@ impl MasterKeySource {
         Ok(vec![key])
     }
 
-    /// Puts `keys` in place of the file in one step.
+    /// Replaces the file atomically with one that holds `keys`.
     pub(crate) fn replace(&self, keys: &[Key]) -> Result<(), StartError> {
         let Self::File(path) = self else {
             return Err(bad(
@@ -76,7 +76,7 @@ impl MasterKeySource {
         })
     }
 
-    /// Held for the whole of a rotation: two at once would each drop the other's key.
+    /// A lock to hold for a whole rotation: two at once would each discard the other's key.
     pub(crate) fn lock_for_rotation(&self) -> Result<Option<std::fs::File>, StartError> {
         let Self::File(path) = self else { return Ok(None) };
         let path = path.with_extension("lock");
@@ -109,7 +109,7 @@ fn parse(text: &str, origin: &str) -> Result<Vec<Key>, StartError> {
         })
         .collect();
     keys.filter(|keys| !keys.is_empty())
-        .ok_or_else(|| bad(format!("{origin} holds no valid master key: 32 bytes in base64 are wanted")))
+        .ok_or_else(|| bad(format!("{origin} holds no valid master key: expected 32 bytes in base64")))
 }
 
 fn render(keys: &[Key]) -> Zeroizing<String> {
@@ -124,7 +124,7 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     sync_folder(path)
 }
 
-/// A command run as root must leave the key readable for the service's own user.
+/// A command run as root must leave the key readable for the service's user.
 fn keep_owner(from: &Path, to: &Path) -> std::io::Result<()> {
     let (old, new) = (std::fs::metadata(from)?, std::fs::metadata(to)?);
     if (old.uid(), old.gid()) == (new.uid(), new.gid()) {
@@ -143,9 +143,9 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
 fn warn_when_others_can_read(path: &Path) {
     let open = std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
     if open {
-        static TOLD: std::sync::Once = std::sync::Once::new();
-        // It is read again and again; once is enough to hear it.
-        TOLD.call_once(
+        static WARNED: std::sync::Once = std::sync::Once::new();
+        // The key is read many times; one warning is enough.
+        WARNED.call_once(
             || tracing::warn!(path = %path.display(), "other users can read the master key; run chmod 600 on it"),
         );
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_refused_with_its_origin() {
+    fn an_invalid_key_is_refused_with_its_origin() {
         let error = MasterKeySource::Given(Secret::new("short")).load().unwrap_err().to_string();
         assert!(error.contains("HOLDFAST_MASTER_KEY"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! The schema, brought up to date in one transaction: interrupted half-way, it has not begun.
+//! Brings the schema up to date in one transaction: if it is interrupted, nothing has changed.
 
 use holdfast_core::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::error::{StartError, StoreError};
 use crate::options::Migrations;
 use crate::tx::{Backend, Tx};
 
-/// One step of the schema, in both dialects. A test keeps the two in parity.
+/// One migration, in both dialects. A test checks that the two match.
 struct Migration {
     version: i64,
     sqlite: &'static str,
@@ -45,11 +45,11 @@ const MIGRATIONS: &[Migration] = &[
     migration!(18, "0018_long_runs.sql"),
 ];
 
-/// Applies what is missing. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
+/// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
 /// SQLite the transaction itself does.
 pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> std::result::Result<(), StartError> {
     if let Backend::Postgres(conn) = tx.backend() {
-        // Another process may be migrating for longer than a lock may otherwise take.
+        // Another process may be migrating for longer than the usual lock timeout.
         let lock = "SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(4846202401)";
         sqlx::raw_sql(lock).execute(conn).await.map_err(StoreError::from)?;
     }
@@ -62,12 +62,12 @@ pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> 
         return Err(StartError::NewerDatabase { found: applied });
     }
     if applied == 0 && migrations == Migrations::Never {
-        return Err(StartError::Database("there is no installation of Holdfast in this database".to_owned()));
+        return Err(StartError::Database("this database does not contain a Holdfast installation".to_owned()));
     }
     let is_behind = applied > 0 && MIGRATIONS.iter().any(|migration| migration.version > applied);
     if is_behind && migrations != Migrations::Apply {
         return Err(StartError::Database(
-            "the database is of an older version; run `holdfast migrate` first".to_owned(),
+            "the database is from an older version; run `holdfast migrate` first".to_owned(),
         ));
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.version > applied) {
@@ -120,7 +120,7 @@ mod tests {
     use crate::spec;
 
     #[tokio::test]
-    async fn older_backups_are_of_the_server_that_their_task_has() {
+    async fn older_backups_get_the_server_of_their_task() {
         let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let (before, after): (Vec<_>, Vec<_>) = MIGRATIONS.iter().partition(|migration| migration.version < 8);
         for migration in before {
@@ -222,10 +222,10 @@ a \\n "b"
         let database = specs[2].source.database().unwrap();
         assert_eq!((database.name.as_deref(), database.path.as_deref()), (Some("my shop"), Some("/left")));
         assert_eq!(database.excluded_tables, ["logs", "sess\\\\ions"]);
-        assert_eq!(specs[2].schedule.frequency, Frequency::Daily, "what the expression stands in front of");
+        assert_eq!(specs[2].schedule.frequency, Frequency::Daily, "the frequency that the expression overrides");
         assert_eq!(specs[2].schedule.cron.as_ref().unwrap().as_str(), "*/5 * * * *");
         assert_eq!((specs[3].source.engine(), specs[3].schedule.frequency), (None, Frequency::Custom));
-        // What nobody would let in today is read as before, and is not taken over from elsewhere.
+        // Values that validation would refuse today are still read, but not accepted in an import.
         assert_eq!((specs[4].source.engine(), specs[4].schedule.time), (None, None));
         assert_eq!((specs[4].schedule.day_of_month, specs[4].storage.retention.number()), (31, 5000));
         assert_eq!(specs[4].schedule.cron.as_ref().unwrap().as_str(), "0 0 , * MON");

@@ -1,4 +1,5 @@
-//! Notices: the outbox. A row is written in the transaction of what it tells of, and stays until somebody delivered it.
+//! Notices: the outbox. A row is written in the same transaction as the event it reports and stays pending until it is
+//! delivered, superseded or given up.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{NoticeId, StreamId, TaskId, UserId};
@@ -26,7 +27,7 @@ packed_row! {
     }
 }
 
-/// Whom a notice goes to.
+/// Who receives a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recipient {
     Stream(StreamId),
@@ -64,11 +65,11 @@ pub struct NewNotice<'a> {
     pub recipient: Recipient,
     pub task: Option<TaskId>,
     pub kind: NoticeKind,
-    /// The same for everybody who is told of the same thing.
+    /// Id of the event it reports; the same for all its recipients.
     pub event: &'a str,
     pub title: &'a str,
     pub content: &'a str,
-    /// Not before; the end of quiet hours.
+    /// The earliest delivery time, if it is held back: the end of quiet hours.
     pub held_until: Option<Timestamp>,
 }
 
@@ -94,22 +95,22 @@ pub async fn insert(tx: &mut Tx, new: &NewNotice<'_>, now: Timestamp) -> Result<
     Ok(())
 }
 
-/// Whether anything is due; costs next to nothing.
+/// Whether any notice is due; a very cheap query.
 pub async fn has_due(tx: &mut Tx, now: Timestamp) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM notices WHERE next_try_at <= $1)", DbTime(now))
 }
 
-/// Somebody who has something due.
+/// A recipient with notices that are due.
 #[derive(Debug, Clone, Copy)]
 pub struct DueRecipient {
     pub recipient: Recipient,
-    /// The last delivery over its stream failed, or what is due was tried before.
+    /// The last delivery over its stream failed or, if none is known, everything due was tried before.
     pub is_failing: bool,
-    /// It is reached by mail.
+    /// It is reached by email.
     pub by_mail: bool,
 }
 
-/// Who has something due: those who could be reached come first, so that the others cannot hold them up.
+/// Recipients with notices that are due. Failing ones come last, so that they cannot hold up the others.
 pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRecipient>> {
     let rows = fetch_all!(
         tx,
@@ -133,7 +134,7 @@ pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Res
     Ok(rows.iter().filter_map(read).collect())
 }
 
-/// A notice that somebody took to deliver it.
+/// A notice that is claimed for delivery.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ClaimedNotice {
     pub id: i64,
@@ -146,8 +147,8 @@ pub struct ClaimedNotice {
     pub created_at: DbTime,
 }
 
-/// Takes what is due for one recipient, oldest first, or all that was held back for it: until `until` nobody else does.
-/// Who takes longer loses it to others, so that it is delivered twice rather than never.
+/// Claims what is due for one recipient until `until`, oldest first; with `only_held`, only what was held back. A claim
+/// that takes longer is lost to others, so that a notice is delivered twice rather than never.
 pub async fn claim(
     tx: &mut Tx,
     recipient: Recipient,
@@ -171,8 +172,8 @@ pub async fn claim(
     Ok(claimed)
 }
 
-/// Of the signs of life that wait for a task's heartbeat the newest end alone says anything: what is older is settled, but
-/// for `kept`. Gives that end, or the newest start when there is none.
+/// Of the pings that wait for a task's heartbeat URL, only the newest one for the end of a run matters: older ones are
+/// marked as superseded, except `kept`. Returns the id of that ping, or of the newest start if there is none.
 pub async fn supersede_older(tx: &mut Tx, recipient: Recipient, kept: Option<i64>, now: Timestamp) -> Result<i64> {
     let row = fetch_optional!(
         tx,
@@ -195,7 +196,7 @@ pub async fn supersede_older(tx: &mut Tx, recipient: Recipient, kept: Option<i64
     Ok(newest)
 }
 
-/// Ends a notice, as long as the claim holds. The try that was made counts.
+/// Ends a notice if the claim still holds, and counts the attempt.
 pub async fn finish(
     tx: &mut Tx,
     notice: &ClaimedNotice,
@@ -216,7 +217,7 @@ pub async fn finish(
     Ok(ended == 1)
 }
 
-/// Has a notice tried again later, as long as the claim holds.
+/// Schedules another attempt if the claim still holds, and counts this one.
 pub async fn postpone(tx: &mut Tx, notice: &ClaimedNotice, answer: &str, next_try_at: Timestamp) -> Result<bool> {
     let postponed = execute!(
         tx,
@@ -231,7 +232,7 @@ pub async fn postpone(tx: &mut Tx, notice: &ClaimedNotice, answer: &str, next_tr
     Ok(postponed == 1)
 }
 
-/// A stream that leads elsewhere now need not wait for what was wrong before.
+/// Makes the postponed notices of a stream due now, because its address has changed.
 pub async fn hurry(tx: &mut Tx, stream: StreamId, now: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -242,7 +243,7 @@ pub async fn hurry(tx: &mut Tx, stream: StreamId, now: Timestamp) -> Result<()> 
     Ok(())
 }
 
-/// Gives a notice back untouched, to be tried at `at`.
+/// Releases a notice without counting an attempt; it is due again at `at`.
 pub async fn release(tx: &mut Tx, notice: &ClaimedNotice, at: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -254,7 +255,7 @@ pub async fn release(tx: &mut Tx, notice: &ClaimedNotice, at: Timestamp) -> Resu
     Ok(())
 }
 
-/// A recipient that cannot be reached is not asked for each of its notices in turn.
+/// Postpones everything due for an unreachable recipient, instead of trying its notices one by one.
 pub async fn rest(tx: &mut Tx, recipient: Recipient, until: Timestamp, now: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -288,7 +289,7 @@ pub async fn find(tx: &mut Tx, id: NoticeId) -> Result<Option<NoticeRow>> {
     find_packed!(tx, "FROM notices n WHERE n.id = $1", id.0)
 }
 
-/// Has an undelivered notice tried once more, from the beginning. False when it is not one.
+/// Makes an undelivered notice pending again, with all its attempts. Returns false if it is not undelivered.
 pub async fn retry(tx: &mut Tx, id: NoticeId, now: Timestamp) -> Result<bool> {
     let retried = execute!(
         tx,
@@ -300,7 +301,7 @@ pub async fn retry(tx: &mut Tx, id: NoticeId, now: Timestamp) -> Result<bool> {
     Ok(retried == 1)
 }
 
-/// Forgets what was settled long ago.
+/// Deletes up to `limit` notices that ended before `before`.
 pub async fn delete_before(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
     execute!(
         tx,
@@ -310,7 +311,7 @@ pub async fn delete_before(tx: &mut Tx, before: Timestamp, limit: i64) -> Result
     )
 }
 
-/// A task as notices speak of it, and how its owner wants to hear.
+/// What notices need to know about a task, and its owner's notification preferences.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Subject {
     #[sqlx(try_from = "i64")]
@@ -323,7 +324,7 @@ pub struct Subject {
     pub streams_count: i64,
     pub has_heartbeat: bool,
     pub next_run_at: Option<DbTime>,
-    /// What people heard of last, unless the task has succeeded since.
+    /// The trouble that was last reported to users, unless the task has succeeded since.
     pub told_code: Option<DbWord<Trouble>>,
     pub told_at: Option<DbTime>,
     pub timezone: String,
@@ -345,7 +346,7 @@ pub async fn find_subject(tx: &mut Tx, task: TaskId) -> Result<Option<Subject>> 
     )
 }
 
-/// A stream and what it wants to hear.
+/// A stream and which outcomes are sent to it.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub struct Listener {
     #[sqlx(try_from = "i64")]
@@ -354,17 +355,17 @@ pub struct Listener {
     pub on_failure: bool,
 }
 
-/// Whose streams are asked for.
+/// Which streams to find.
 #[derive(Debug, Clone, Copy)]
 pub enum Audience {
     Task(TaskId),
-    /// Of every task that uses it.
+    /// Those of every task that uses the server; likewise for a destination.
     Server(holdfast_core::ids::ServerId),
     Destination(holdfast_core::ids::DestinationId),
     User(UserId),
 }
 
-/// The query for listeners; on PostgreSQL it keeps their streams from being deleted before their notices are written.
+/// The query for listeners; on PostgreSQL it prevents the streams from being deleted before their notices are written.
 macro_rules! listeners {
     ($where:literal) => {{
         const SQL: &str = concat!(
@@ -406,14 +407,14 @@ pub async fn list_listeners(tx: &mut Tx, audience: Audience) -> Result<Vec<Liste
     fetch_all!(tx, Listener, sql, id)
 }
 
-/// Notes what people heard of a task.
+/// Records which trouble of a task was reported to users.
 pub async fn update_told(tx: &mut Tx, task: TaskId, trouble: Trouble, now: Timestamp) -> Result<()> {
     const SQL: &str = "UPDATE backup_tasks SET told_code = $1, told_at = $2 WHERE id = $3";
     execute!(tx, SQL, trouble.as_str(), DbTime(now), task.0)?;
     Ok(())
 }
 
-/// They heard of it again; the reason stays the one they know.
+/// Records that a task's trouble was reported again; the recorded code stays.
 pub async fn renew_told(tx: &mut Tx, task: TaskId, trouble: Trouble, now: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -425,7 +426,7 @@ pub async fn renew_told(tx: &mut Tx, task: TaskId, trouble: Trouble, now: Timest
     Ok(())
 }
 
-/// A success: nothing is left to tell of, and the task is overdue when the next one is.
+/// Records a success: clears the reported failure, and sets when the task will be overdue.
 pub async fn note_success(tx: &mut Tx, task: TaskId, overdue_at: Option<Timestamp>) -> Result<()> {
     execute!(
         tx,
@@ -438,7 +439,7 @@ pub async fn note_success(tx: &mut Tx, task: TaskId, overdue_at: Option<Timestam
     Ok(())
 }
 
-/// Tasks that have had no success for too long, each with its last one.
+/// A task that has had no success for too long.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OverdueRow {
     #[sqlx(try_from = "i64")]
@@ -448,7 +449,7 @@ pub struct OverdueRow {
     pub running_since: Option<DbTime>,
 }
 
-/// Of several processes that ask, each gets others.
+/// Overdue tasks that are due for another look. Concurrent callers get different tasks.
 pub async fn list_overdue(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<OverdueRow>> {
     const SQL: &str = "SELECT t.id, t.overdue_at,
              (SELECT r.finished_at FROM runs r WHERE r.task_id = t.id AND r.status = 'successful'
@@ -464,7 +465,7 @@ pub async fn list_overdue(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec
     fetch_all!(tx, OverdueRow, sql, DbTime(now), limit)
 }
 
-/// When to look at an overdue task again. False when it is not overdue any more, or another process took it.
+/// Sets when to look at an overdue task again. Returns false if it is no longer overdue, or another process took it.
 pub async fn move_overdue(tx: &mut Tx, row: &OverdueRow, next: Timestamp) -> Result<bool> {
     let moved = execute!(
         tx,
@@ -477,7 +478,8 @@ pub async fn move_overdue(tx: &mut Tx, row: &OverdueRow, next: Timestamp) -> Res
     Ok(moved == 1)
 }
 
-/// A token that will expire soon, and nobody was told. One that was made for a day only expires when it is nearly over.
+/// A token that expires soon and whose owner has not been told. It counts only in the last quarter of its lifetime, so
+/// that one made for a day is not reported at once.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ExpiringToken {
     pub id: i64,
@@ -510,7 +512,7 @@ pub async fn list_expiring_tokens(
     )
 }
 
-/// False when another process told of it.
+/// Records that the owner was told. Returns false if another process has already done so.
 pub async fn note_expiry_told(tx: &mut Tx, token: i64, now: Timestamp) -> Result<bool> {
     let sql = "UPDATE api_tokens SET expiry_told_at = $1 WHERE id = $2 AND expiry_told_at IS NULL";
     Ok(execute!(tx, sql, DbTime(now), token)? == 1)

@@ -10,7 +10,7 @@ pub struct Options {
     /// `sqlite://path` or `postgres://…`.
     pub url: String,
     pub max_connections: u32,
-    /// How long a request waits for a free connection before it is told to come back later.
+    /// How long a request waits for a free connection before it fails as temporarily unavailable.
     pub acquire_timeout: Duration,
     pub master_key: MasterKeySource,
     pub migrations: Migrations,
@@ -21,9 +21,9 @@ pub struct Options {
 pub enum Migrations {
     /// Bring it up to date.
     Apply,
-    /// Make it where there is none, and refuse to touch an older one: a service may be running on it.
+    /// Create it if there is none, but refuse to touch an older one: a service may be running on it.
     OnlyCreate,
-    /// Only look at what is there, of this version.
+    /// Change nothing; the schema must exist and be of this version.
     Never,
 }
 

@@ -1,9 +1,9 @@
-//! Rows as one text, pages as one row.
+//! Packs a row into one text, and a page into one row.
 //!
-//! Both drivers hand over values one by one; on SQLite each is copied, and each row crosses from the connection's
-//! thread to the reader's. A list of 15 tasks with 30 columns spent four fifths of its time there. So the engine joins
-//! the fields of a row, and the rows of a page, with control characters that no stored text can hold, and one value
-//! crosses instead of 450. See docs/decisions/0003-pages-as-one-row.md.
+//! Both drivers return values one by one; on SQLite each is copied, and each row is passed from the connection's thread
+//! to the reader's. A list of 15 tasks with 30 columns spent four fifths of its time there. So the database joins the
+//! fields of a row, and the rows of a page, with control characters that no stored text can contain, and passes one
+//! value instead of 450. See docs/decisions/0003-pages-as-one-row.md.
 
 use std::str::Split;
 
@@ -21,7 +21,8 @@ use holdfast_core::stream::StreamKind;
 
 use crate::{DbTime, Result, StoreError};
 
-/// Between fields, between rows, and in place of NULL. Validation refuses control characters in every text we store.
+/// Separators of fields and of rows, and the stand-in for NULL. Validation refuses control characters in all stored
+/// text.
 pub(crate) const FIELD: char = '\u{1f}';
 pub(crate) const ROW: char = '\u{1e}';
 pub(crate) const NULL: &str = "\u{1d}";
@@ -29,7 +30,7 @@ pub(crate) const NULL: &str = "\u{1d}";
 /// The fields of one row, in order.
 pub(crate) struct Fields<'a> {
     rest: Split<'a, char>,
-    /// By what the row can be found.
+    /// The row's id, for error messages.
     id: &'a str,
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn unpack<T: Unpack>(line: &str) -> Result<T> {
     let id = line.split(FIELD).next().unwrap_or_default();
     let mut fields = Fields { rest: line.split(FIELD), id };
     let row = T::unpack(&mut fields)?;
-    // One field too many means that two columns, or a column and a text with a separator in it, were mixed up.
+    // An extra field means that the columns do not match the row type, or that a text contains a separator.
     match fields.rest.next() {
         None => Ok(row),
         Some(_) => Err(StoreError::Broken("a packed row has more fields than expected".to_owned())),
@@ -70,8 +71,8 @@ pub(crate) fn unpack_all<T: Unpack>(lines: &str) -> Result<Vec<T>> {
     lines.split(ROW).map(unpack).collect()
 }
 
-/// The rows of a page, by id. Both engines join the lines as they come, which is in order; but only an ORDER BY within
-/// the aggregate would promise it, at the price of sorting what is sorted.
+/// The rows of a page, by id. Both databases join the lines as they come, which is in order; but only an ORDER BY
+/// within the aggregate would guarantee it, at the cost of sorting what is already sorted.
 pub(crate) fn unpack_page<T: Unpack>(lines: &str) -> Result<Vec<T>> {
     let mut rows: Vec<T> = unpack_all(lines)?;
     rows.sort_unstable_by_key(Unpack::id);
@@ -107,7 +108,8 @@ impl FromField for DbTime {
     }
 }
 
-/// Words of closed lists. One that is on no list fails the row: a newer database is refused before anybody reads it.
+/// String enums. An unknown word makes the row unreadable; a newer database, which might contain one, is refused at
+/// start.
 macro_rules! string_enum_fields {
     ($($name:ty),* $(,)?) => {$(
         impl FromField for $name {
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_apart_as_they_were_joined() {
+    fn packed_rows_are_unpacked_as_they_were() {
         assert!(packed_line!().starts_with("concat_ws('\u{1f}', id, label, COALESCE(note, '\u{1d}')"));
         let lines = "1\u{1f}a b\u{1f}\u{1d}\u{1f}1000000\u{1f}t\u{1e}2\u{1f}\u{1f}two\nlines\u{1f}\u{1d}\u{1f}0";
         let rows: Vec<Sample> = unpack_all(lines).unwrap();

@@ -1,9 +1,9 @@
-//! Where runs read and write: the server and what of it, from the columns that say so.
+//! Where runs read and write: the server, and which files or database on it, from their columns.
 
 use holdfast_core::content::Content;
 use holdfast_core::queue::{Extent, Host};
 
-/// Where a server is, and the key that it showed; all of it is missing for runs that need none.
+/// A server's address and host key; all fields are `None` for runs that need no server.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub(crate) struct HostRow {
     host: Option<String>,

@@ -1,7 +1,7 @@
 //! Connections kept for reuse.
 //!
-//! sqlx's own pool asks a connection whether it is alive each time it comes back, a round trip per request. Here one
-//! that was just used is trusted, one that rested is asked, and one that failed is thrown away.
+//! sqlx's own pool pings a connection each time it is returned, a round trip per request. Here a connection that was
+//! just used is trusted, one that was idle is pinged, and one that failed is discarded.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub(crate) struct Opener<O>(O);
 pub(crate) type Pool<O> = managed::Pool<Opener<O>>;
 pub(crate) type Pooled<O> = Object<Opener<O>>;
 
-/// A connection that rested for longer is asked before it is used, so that a restarted database costs a reconnect and
-/// not a failed request.
+/// A connection that was idle for longer is pinged before it is used, so that a restarted database costs a reconnect
+/// and not a failed request.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
 
 impl<O> managed::Manager for Opener<O>
@@ -43,14 +43,14 @@ where
 pub(crate) fn open<O: ConnectOptions<Connection: Sized>>(options: O, size: u32, wait: Duration) -> Pool<O> {
     managed::Pool::builder(Opener(options))
         .max_size(size as usize)
-        // The one that was used last has its caches warm.
+        // The most recently used connection has warm caches.
         .queue_mode(QueueMode::Lifo)
         .wait_timeout(Some(wait))
         .create_timeout(Some(wait))
         .recycle_timeout(Some(wait))
         .runtime(Runtime::Tokio1)
         .build()
-        .expect("a runtime is named, which is all that could be missing")
+        .expect("a runtime is set, which is all that could be missing")
 }
 
 pub(crate) async fn acquire<O: ConnectOptions<Connection: Sized>>(pool: &Pool<O>) -> Result<Pooled<O>, StoreError> {

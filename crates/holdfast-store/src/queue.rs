@@ -1,9 +1,9 @@
-//! The queue of runs: what waits, who may start, and leases whose workers fell silent.
+//! The queue of runs: which are waiting, which may start, and leases whose workers stopped responding.
 
 use std::collections::HashMap;
 
 use holdfast_core::ids::{RunId, ServerId, UserId};
-use holdfast_core::queue::{Access, AtOnce, Chooser, Load, Places, Share};
+use holdfast_core::queue::{Access, Chooser, ConcurrencyLimits, Load, Places, Share};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
@@ -13,7 +13,7 @@ use crate::runs::{self, RunRow};
 use crate::tx::push_ids;
 use crate::{DbTime, Result, StoreError, Tx, spec};
 
-/// Whom a run keeps busy and what it uses, as the queue counts it.
+/// The user and the server that a run counts against, and what it reads or writes there.
 #[derive(Debug, Clone, sqlx::FromRow)]
 struct LoadRow {
     id: i64,
@@ -46,18 +46,18 @@ impl LoadRow {
     }
 }
 
-/// Whether anything waits; costs next to nothing.
+/// Whether any run is queued; a very cheap query.
 pub async fn has_queued(tx: &mut Tx) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM runs WHERE status = 'queued')")
 }
 
-/// Queued runs looked at in one step while runs are chosen.
+/// How many queued runs are read at a time when choosing which to start.
 const CLAIM_PAGE: i64 = 200;
 const FIRST_PAGE: i64 = 40;
-/// Further down than this nobody looks at once: it bounds how long others wait for their turn to choose.
+/// How many pages are read at most, which bounds how long other workers wait for their turn to choose.
 const CLAIM_PAGES: usize = 100;
 
-/// Places for short runs that are kept for users who have none under way.
+/// Places for short runs that are reserved for users who have none running.
 const RESERVED_FOR_OTHERS: usize = 2;
 
 /// The loads of the runs `r` for which a condition holds. A dry run of a restore writes nothing.
@@ -90,7 +90,7 @@ const LONG_QUEUED: &str = loads!(
 );
 const LONG_RUNNING: &str = loads!("r.status = 'running' AND r.is_long");
 
-async fn choose_short(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i64>> {
+async fn choose_short(tx: &mut Tx, room: usize, limits: ConcurrencyLimits) -> Result<Vec<i64>> {
     let running = fetch_all!(
         tx,
         (i64, i64),
@@ -112,7 +112,7 @@ async fn choose_short(tx: &mut Tx, room: usize, limits: AtOnce) -> Result<Vec<i6
     .await
 }
 
-async fn choose_long(tx: &mut Tx, places: Places, limits: AtOnce) -> Result<Vec<i64>> {
+async fn choose_long(tx: &mut Tx, places: Places, limits: ConcurrencyLimits) -> Result<Vec<i64>> {
     let running = fetch_all!(tx, LoadRow, LONG_RUNNING)?;
     let mut chooser = Chooser::new(limits, places, running.iter().map(LoadRow::load));
     choose(tx, LONG_QUEUED, places.free, |row| chooser.may_start(row.load())).await
@@ -127,7 +127,7 @@ async fn choose(
 ) -> Result<Vec<i64>> {
     let (mut chosen, mut after) = (Vec::new(), (i64::MIN, i64::MIN));
     for number in 0..CLAIM_PAGES {
-        // Nearly always the first few may start.
+        // Usually some of the first few may start, so the first page is small.
         let limit = if number == 0 { FIRST_PAGE } else { CLAIM_PAGE };
         let page = fetch_all!(tx, LoadRow, sql, after.0, after.1, limit)?;
         for row in &page {
@@ -143,20 +143,20 @@ async fn choose(
     Ok(chosen)
 }
 
-/// How many more runs a worker can take. Short ones have places of their own: nobody waits hours for a check.
+/// How many more runs a worker can take. Short ones have separate places, so that a check does not wait for hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     pub long: Places,
     pub short: usize,
 }
 
-/// Takes queued runs, in the order of their turns, as far as there is room and the limits let them start. One worker chooses
-/// at a time, so that limits hold over all of them; the claim itself is one statement that takes only what is queued.
+/// Claims queued runs, in the order of their turns, as far as there is room and the limits allow. One worker chooses at
+/// a time, so that the limits hold across all workers; the claim itself is one statement that takes only queued runs.
 pub async fn claim(
     tx: &mut Tx,
     worker: &str,
     room: Room,
-    limits: AtOnce,
+    limits: ConcurrencyLimits,
     lease_until: Timestamp,
     now: Timestamp,
 ) -> Result<Vec<RunRow>> {
@@ -191,7 +191,7 @@ struct BeatRow {
     lease_expires_at: i64,
 }
 
-/// Everything that runs, with its worker's last sign.
+/// The last heartbeat of every running run.
 pub async fn list_heartbeats(tx: &mut Tx) -> Result<Vec<lease::Heartbeat>> {
     let sql = "SELECT id, lease_epoch, COALESCE(lease_expires_at, 0) AS lease_expires_at FROM runs
                WHERE status = 'running'";
@@ -202,8 +202,8 @@ pub async fn list_heartbeats(tx: &mut Tx) -> Result<Vec<lease::Heartbeat>> {
         .collect())
 }
 
-/// Takes a run away from a worker that fell silent and ends it. The new epoch, which is given back, shuts the old
-/// worker out; `None` when it gave a sign after all, or somebody else was faster.
+/// Takes a run away from a worker that stopped responding and ends it. Returns the new epoch, which locks the old
+/// worker out, or `None` if the worker has sent a heartbeat after all or another process was faster.
 pub async fn fail_lost(tx: &mut Tx, lost: &lease::Heartbeat, now: Timestamp) -> Result<Option<i64>> {
     let row = fetch_optional!(
         tx,
@@ -221,7 +221,7 @@ pub async fn fail_lost(tx: &mut Tx, lost: &lease::Heartbeat, now: Timestamp) -> 
     Ok(row.map(|(epoch,)| epoch))
 }
 
-/// What there is to do at the moment, from a few index look-ups; costs next to nothing when there is nothing.
+/// What there is to do at the moment, from a few index look-ups; very cheap when there is nothing.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub struct Waiting {
     pub has_due_task: bool,
@@ -253,5 +253,5 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
                          AND COALESCE(catalogue_next_at, 0) <= $1) AS has_catalogue",
         DbTime(now)
     )?;
-    row.ok_or_else(|| StoreError::Broken("a query without a row".to_owned()))
+    row.ok_or_else(|| StoreError::Broken("a query returned no row".to_owned()))
 }

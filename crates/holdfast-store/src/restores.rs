@@ -1,4 +1,4 @@
-//! What restores were asked to do.
+//! What restores were asked to do, and where they have written.
 
 use holdfast_core::Timestamp;
 use holdfast_core::backup::{RestoreDraft, RestoreOptions, RestoreTarget};
@@ -45,8 +45,8 @@ pub async fn insert(tx: &mut Tx, run: RunId, draft: &RestoreDraft) -> Result<()>
     Ok(())
 }
 
-/// Notes that a restore is about to change something on its server, below this folder if it is files, and which machine
-/// that is. False when the run is somebody else's by now.
+/// Records that a restore is about to change something on its server (for files, below `folder`), and which machine
+/// that is. Returns false if another worker has the run by now.
 pub async fn begin_writing(tx: &mut Tx, run: RunId, epoch: i64, folder: Option<&str>, now: Timestamp) -> Result<bool> {
     let noted = execute!(
         tx,
@@ -67,7 +67,7 @@ pub async fn begin_writing(tx: &mut Tx, run: RunId, epoch: i64, folder: Option<&
     Ok(noted == 1)
 }
 
-/// Notes that nothing is left of a restore that failed. False when the run is somebody else's by now.
+/// Records that a failed restore has left nothing behind. Returns false if another worker has the run by now.
 pub async fn note_undone(tx: &mut Tx, run: RunId, epoch: i64) -> Result<bool> {
     let noted = execute!(
         tx,
@@ -98,7 +98,7 @@ struct WrittenRow {
     status: String,
     finished_at: Option<DbTime>,
     content: Option<String>,
-    /// The server as it is now, if it is still there: only after the first contact is its key known.
+    /// The server as it is now, if it still exists; its key may have become known only after the restore began.
     #[sqlx(flatten)]
     host: HostRow,
     written_host: Option<String>,
@@ -109,7 +109,7 @@ struct WrittenRow {
 }
 
 impl WrittenRow {
-    /// Where it wrote, as it was asked to and as the server found it.
+    /// Where it wrote: the target as requested, and the folder as the server resolved it.
     fn extents(&self) -> Vec<Extent> {
         let asked = target_extent(self.path.clone(), self.database_name.clone(), self.content.as_deref());
         [asked].into_iter().chain(self.folder.clone().map(Extent::Files)).collect()
@@ -127,7 +127,8 @@ impl WrittenRow {
         self.extents().iter().any(|own| extents.iter().any(|other| own.overlaps(other)))
     }
 
-    /// Whether it replaced everything that an earlier one may have left half of. Another backup may lack some of it.
+    /// Whether it replaced everything that an earlier restore may have left incomplete. For files, it must be of the
+    /// same backup: another one may lack some of them.
     fn covers(&self, earlier: &Self) -> bool {
         let is_same_place = self.extents().iter().any(|own| earlier.extents().iter().any(|other| own.is(other)));
         if !is_same_place || self.path.is_none() {
@@ -140,12 +141,12 @@ impl WrittenRow {
     }
 }
 
-/// Restores that are looked at: more within the time that logs are kept are no accident.
+/// How many restores are considered at most: far more than are usual within the time that logs are kept.
 const MOST_WRITTEN: i64 = 500;
 
-/// Whether a user's restores may have left half of something in a place, seen by a backup that began then: one that
-/// wrote meanwhile, or one that ended early and that no later one has covered. Gives the last of these. Clocks jump, so
-/// times are compared only within the backup, and a restore that ended in the future ended before it.
+/// The last of a user's restores that may have left something incomplete where a backup has read since `begun`: one
+/// that wrote meanwhile, or one that ended early and has not been covered by a later one. Clocks jump, so times are
+/// compared only with those of the backup, and a restore whose end lies in the future counts as having ended before it.
 pub async fn find_unfinished(
     tx: &mut Tx,
     user: UserId,
@@ -202,7 +203,7 @@ pub async fn find(tx: &mut Tx, run: RunId) -> Result<Option<RestoreDraft>> {
             dry_run: row.dry_run,
         },
         target: match row.path {
-            // Names hold no line breaks; `name_text` writes them otherwise.
+            // Names contain no line breaks: `name_text` escapes them.
             Some(path) => RestoreTarget::Path { path, entries: row.entries.lines().map(str::to_owned).collect() },
             None => RestoreTarget::Database { name: row.database_name },
         },

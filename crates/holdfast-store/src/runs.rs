@@ -1,4 +1,5 @@
-//! Runs: queued, claimed with a lease, ended once. The run is its own queue entry, and a task's log.
+//! Runs: queued, claimed with a lease, ended exactly once. A run is its own queue entry, and a backup run is a task's
+//! log.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
@@ -11,7 +12,7 @@ use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 packed_row! {
-    /// As stored; [`RunRow`] is what others see.
+    /// A run as stored; callers get a [`RunRow`].
     struct RunFields {
         id: RunId = "r.id",
         user_id: UserId = "r.user_id",
@@ -40,7 +41,7 @@ packed_row! {
 }
 
 impl RunFields {
-    /// A run goes with what it works on, so that is never missing.
+    /// What the run works on. It is never missing, because deleting it deletes the run.
     fn subject(&self) -> Option<RunSubject> {
         RunSubject::of(
             self.kind,
@@ -67,7 +68,7 @@ pub struct RunRow {
     pub bytes_read: i64,
     pub bytes_stored: i64,
     pub files: i64,
-    /// Estimates; 0 is unknown.
+    /// Estimates; 0 means unknown.
     pub bytes_total: i64,
     pub files_total: i64,
     pub bytes_per_second: i64,
@@ -81,8 +82,7 @@ pub struct RunRow {
 impl Unpack for RunRow {
     fn unpack(fields: &mut Fields<'_>) -> Result<Self> {
         let row = RunFields::unpack(fields)?;
-        let subject =
-            row.subject().ok_or_else(|| StoreError::Broken(format!("run {} has lost its subject", row.id)))?;
+        let subject = row.subject().ok_or_else(|| StoreError::Broken(format!("run {} has no subject", row.id)))?;
         Ok(Self {
             id: row.id,
             user_id: row.user_id,
@@ -120,18 +120,18 @@ impl RunRow {
     }
 }
 
-/// What a new run is and why.
+/// A run to be queued.
 #[derive(Debug, Clone, Copy)]
 pub struct NewRun {
     pub owner: UserId,
     pub subject: RunSubject,
-    /// The server that it puts load on, where the subject does not say.
+    /// The server it puts load on, if that is not the server of its task.
     pub load_server: Option<ServerId>,
     pub trigger: Trigger,
     pub slot: Option<Timestamp>,
-    /// 1, or 2 for the one more try and for what comes in its place.
+    /// 1, or 2 for a retry and for a run that takes the place of one.
     pub attempt: i64,
-    /// What it tries once more.
+    /// The run that it retries.
     pub retry_of: Option<RunId>,
 }
 
@@ -141,8 +141,8 @@ impl NewRun {
     }
 }
 
-/// Queues a run behind its owner's other ones (see the core's queue). `None` when the task has a live run, or this slot
-/// has its run already.
+/// Queues a run behind its owner's other ones (see the core's queue). Returns `None` if the task has a live run, or the
+/// slot already has its run.
 pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<RunId>> {
     let NewRun { owner, subject, load_server, trigger, slot, attempt, retry_of } = *new;
     let row = fetch_optional!(
@@ -179,7 +179,7 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
     Ok(row.map(|(id,)| RunId(id)))
 }
 
-/// Puts a slot that got no run on record: it has ended as it began. `None` when the slot has its run.
+/// Records a slot for which nothing was run, as a run that has already ended. Returns `None` if the slot has its run.
 pub async fn insert_ended(
     tx: &mut Tx,
     owner: UserId,
@@ -208,13 +208,13 @@ pub async fn insert_ended(
     Ok(Some(RunId(id)))
 }
 
-/// Looks at servers that wait or are under way for a user.
+/// How many of a user's probes are queued or running.
 pub async fn count_probes(tx: &mut Tx, owner: UserId) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM runs WHERE user_id = $1 AND status IN ('queued', 'running') AND kind = 'probe'";
     fetch_scalar!(tx, i64, sql, owner.0)
 }
 
-/// Tells workers of other processes that something is queued, once this is committed.
+/// Notifies the workers of other processes, once this is committed, that something is queued.
 pub async fn announce(tx: &mut Tx) -> Result<()> {
     if let crate::tx::Backend::Postgres(connection) = tx.backend() {
         let sent = sqlx::query("SELECT pg_notify($1, '')").bind(crate::tx::QUEUE_CHANNEL).execute(connection).await;
@@ -227,12 +227,12 @@ pub async fn find(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
     find_packed!(tx, "FROM runs r WHERE r.id = $1", id.0)
 }
 
-/// A task's log; runs of other kinds are not logs.
+/// A task's log; only backup runs are logs.
 pub async fn find_log(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
     find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.kind = 'backup'", id.0)
 }
 
-/// The newest run of a task. A slot that was skipped because of it is not one.
+/// The newest run of a task, not counting slots that were skipped.
 pub async fn find_latest(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
     find_packed!(
         tx,
@@ -254,7 +254,7 @@ pub struct LogFilter {
 
 pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Result<Page<RunRow>> {
     let status = filter.status.map(RunStatus::as_str);
-    // A statement of its own, so that the task's few runs are found without looking at everybody else's.
+    // A separate statement, so that the task's few runs are found without scanning all the others.
     if let Some(task) = filter.task {
         return list_page!(
             tx,
@@ -274,7 +274,7 @@ pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Re
     )
 }
 
-/// Deletes a log that has ended. A live run is not a log to delete.
+/// Deletes the log of a run that has ended. Returns false for a live run, or if there is no such log.
 pub async fn delete_log(tx: &mut Tx, owner: UserId, id: RunId) -> Result<bool> {
     let deleted = execute!(
         tx,
@@ -305,7 +305,7 @@ pub async fn list_last_lines(tx: &mut Tx, id: RunId, limit: i64) -> Result<Vec<S
     Ok(rows.into_iter().rev().map(|(text,)| text).collect())
 }
 
-/// Appends a line to a run's output, as long as the lease of `epoch` holds.
+/// Appends a line to a run's output if the lease of `epoch` still holds.
 pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Timestamp) -> Result<bool> {
     let text = run::stored_line(text);
     let appended = execute!(
@@ -321,7 +321,7 @@ pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Ti
     Ok(appended == 1)
 }
 
-/// These runs, in the order of their turns.
+/// The runs with these ids, in the order of their turns.
 pub(crate) async fn list_in_turn(tx: &mut Tx, wanted: &[i64]) -> Result<Vec<RunRow>> {
     let lines = with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM runs r WHERE r.id IN ("));
@@ -332,7 +332,7 @@ pub(crate) async fn list_in_turn(tx: &mut Tx, wanted: &[i64]) -> Result<Vec<RunR
     lines.iter().map(|(line,)| crate::packed::unpack(line)).collect()
 }
 
-/// How far a run is; see `update_progress`.
+/// The progress of a run; see `update_progress`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RunCounts {
     pub bytes_read: i64,
@@ -344,17 +344,17 @@ pub struct RunCounts {
     pub bytes_per_second: i64,
 }
 
-/// What a heartbeat finds.
+/// What a heartbeat finds out about its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    GoOn,
-    /// Somebody asked for the run to end.
+    Continue,
+    /// Somebody requested that the run be cancelled.
     Cancel,
-    /// The lease is not ours any more.
+    /// This worker no longer holds the lease.
     Lost,
 }
 
-/// Renews the lease of a run and notes how far it is.
+/// Renews the lease of a run and records its progress.
 pub async fn update_progress(
     tx: &mut Tx,
     id: RunId,
@@ -380,14 +380,14 @@ pub async fn update_progress(
         epoch
     )?;
     Ok(match row {
-        Some((false,)) => LeaseState::GoOn,
+        Some((false,)) => LeaseState::Continue,
         Some((true,)) => LeaseState::Cancel,
         None => LeaseState::Lost,
     })
 }
 
-/// A run with a log that is kept: a backup, or one that works on a stored one.
-pub async fn find_of_backup(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
+/// A long run: a backup, restore, verification or inventory.
+pub async fn find_long(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
     find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.is_long", id.0)
 }
 
@@ -399,7 +399,7 @@ pub struct RunFilter {
     pub status: Option<RunStatus>,
 }
 
-/// Restores, verifications and whatever else works on a stored backup.
+/// Restores, verifications and any other runs that work on a stored backup.
 pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter) -> Result<Page<RunRow>> {
     list_page!(
         tx,
@@ -413,7 +413,7 @@ pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter)
     )
 }
 
-/// Ends a run that this lease still holds. False when it was lost: whoever took it over ends it.
+/// Ends a run that this lease still holds. Returns false if the lease was lost: whoever took the run over ends it.
 pub async fn finish(
     tx: &mut Tx,
     id: RunId,
@@ -435,7 +435,7 @@ pub async fn finish(
     Ok(ended == 1)
 }
 
-/// Ends a run that no worker has taken yet.
+/// Cancels a run that no worker has claimed yet.
 pub async fn cancel_queued(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<bool> {
     let cancelled = execute!(
         tx,
@@ -446,7 +446,7 @@ pub async fn cancel_queued(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<boo
     Ok(cancelled == 1)
 }
 
-/// Asks the worker that has the run to end it.
+/// Asks the worker that has the run to cancel it.
 pub async fn request_cancel(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -461,7 +461,8 @@ pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT cancel_requested_at IS NOT NULL FROM runs WHERE id = $1", id.0)
 }
 
-/// Forgets checks and tests that ended long ago, so many at a time; what they found is noted elsewhere.
+/// Deletes inventories, checks and tests that ended before `before`, up to `limit` at a time; their findings are
+/// recorded elsewhere.
 pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
     execute!(
         tx,
@@ -479,14 +480,15 @@ pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Re
     )
 }
 
-/// Verifications that wait or go on, of all users, of those that nobody asked for.
+/// How many scheduled verifications are queued or running, for all users.
 pub async fn count_verifying(tx: &mut Tx) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM runs WHERE kind = 'verify' AND requested_by = 'schedule'
          AND status IN ('queued', 'running')";
     fetch_scalar!(tx, i64, sql)
 }
 
-/// Forgets logs that ended long ago. The newest of each task stays, and so does whatever made a backup that is there.
+/// Deletes up to `limit` logs that ended before `before`. The newest of each task is kept, as is that of any backup
+/// that still exists.
 pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
     execute!(
         tx,

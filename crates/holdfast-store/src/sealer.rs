@@ -1,11 +1,11 @@
-//! The keys that secrets are sealed with, as far as this process has met them.
+//! The data keys that secrets are sealed with, as far as this process has loaded them.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
 
 use crate::master_key::{Key, MasterKeySource};
 
-/// The keys in memory, and where to find those that appeared since.
+/// The data keys in memory, and the source of the master key that unwraps new ones.
 pub(crate) struct Sealer {
     pub source: MasterKeySource,
     data_keys: RwLock<HashMap<i64, Key>>,

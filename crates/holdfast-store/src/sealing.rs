@@ -1,7 +1,7 @@
 //! Secrets at rest: XChaCha20-Poly1305 with a data key, bound to the place they are stored in.
 //!
-//! Data keys live in the database, wrapped by the master key. A sealed value names its data key, so values sealed
-//! before and after a rotation stand side by side while the service runs.
+//! Data keys live in the database, wrapped by the master key. A sealed value contains the id of its data key, so values
+//! sealed before and after a rotation can coexist while the service runs.
 
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
@@ -19,10 +19,10 @@ const VERSION: u8 = 1;
 const NONCE_BYTES: usize = 24;
 /// The version and the id of the data key.
 const HEADER_BYTES: usize = 9;
-/// What a data key is bound to when it is wrapped.
+/// The context that a wrapped data key is bound to.
 pub(crate) const WRAP_CONTEXT: &[u8] = b"holdfast data key";
 
-/// Where a sealed value belongs. Copied into another row, column or account, it does not open.
+/// Where a sealed value belongs. Copied into another row, column or account, it cannot be opened.
 #[derive(Debug, Clone, Copy)]
 pub struct SealContext {
     pub table: &'static str,
@@ -44,7 +44,7 @@ pub(crate) struct DataKeyRow {
 }
 
 impl Tx {
-    /// Seals a value for its place, with the newest data key.
+    /// Seals a value for its place, with the current data key.
     pub async fn seal(&mut self, place: SealContext, secret: &Secret) -> Result<Vec<u8>> {
         let id = current_data_key(self).await?;
         let key = data_key(self, id).await?;
@@ -61,7 +61,7 @@ impl Tx {
         String::from_utf8(plain.to_vec()).map(Secret::new).map_err(|_| damaged(place))
     }
 
-    /// What is to be written into a column: nothing, NULL, or a sealed value.
+    /// What to write into a column: `None` for nothing, `Some(None)` for NULL, or a sealed value.
     pub(crate) async fn seal_change(
         &mut self,
         place: SealContext,
@@ -75,14 +75,14 @@ impl Tx {
     }
 }
 
-/// What a sealed file begins with.
+/// The first bytes of every sealed file.
 const FILE_SIGN: &[u8] = b"holdfast sealed file 1\n";
-/// What a file's key is bound to when it is wrapped.
+/// The context that a file's contents and its wrapped key are bound to.
 const FILE_CONTEXT: &[u8] = b"holdfast file key";
 const WRAPPED_BYTES: usize = NONCE_BYTES + 32 + 16;
 
 impl Tx {
-    /// Seals a file for whoever has the master key: a key of its own, wrapped by that, and what it seals.
+    /// Seals a file for whoever has the master key: a fresh key wrapped by it, then the contents sealed with that key.
     pub fn seal_file(&self, plain: &[u8]) -> Result<Vec<u8>> {
         let masters = load_masters(&self.sealer.source)?;
         let newest = masters.first().ok_or_else(|| StoreError::Broken("there is no master key".to_owned()))?;
@@ -92,8 +92,8 @@ impl Tx {
     }
 }
 
-/// Opens a file that was sealed with this master key, or one that it has followed, without any database; `None` is
-/// another's, or damaged.
+/// Opens a file that was sealed with one of the master keys in `source`; needs no database. Returns `None` if it was
+/// sealed with another key or is damaged.
 pub fn open_file(source: &MasterKeySource, sealed: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>> {
     let parts = sealed.strip_prefix(FILE_SIGN).and_then(|rest| rest.split_at_checked(WRAPPED_BYTES));
     let Some((wrapped, body)) = parts else { return Ok(None) };
@@ -103,7 +103,7 @@ pub fn open_file(source: &MasterKeySource, sealed: &[u8]) -> Result<Option<Zeroi
     Ok(key.and_then(|key| decrypt(&key, body, FILE_CONTEXT)))
 }
 
-/// Does to a sealed column what a request asks for. A secret is bound to its row, so the row must be there.
+/// Applies a requested change to a sealed column. A secret is bound to its row, so the row must already exist.
 macro_rules! write_secret {
     ($tx:expr, $table:literal, $column:literal, $id:expr, $owner:expr, $change:expr) => {{
         let place = $crate::SealContext { table: $table, column: $column, row: $id, user: $owner };
@@ -171,13 +171,13 @@ pub(crate) async fn data_key_rows(tx: &mut Tx) -> Result<Vec<DataKeyRow>> {
     fetch_all!(tx, DataKeyRow, "SELECT id, wrapped FROM data_keys ORDER BY id")
 }
 
-/// A data key from memory, else from the database; the master key is read anew, for it may have been rotated.
+/// A data key from memory, else from the database; then the master key is read again, because it may have been rotated.
 pub(crate) async fn data_key(tx: &mut Tx, id: i64) -> Result<Key> {
     if let Some(key) = tx.sealer.cached(id) {
         return Ok(key);
     }
     let row = fetch_optional!(tx, DataKeyRow, "SELECT id, wrapped FROM data_keys WHERE id = $1", id)?;
-    let row = row.ok_or_else(|| StoreError::Sealed(format!("data key {id} is gone")))?;
+    let row = row.ok_or_else(|| StoreError::Sealed(format!("data key {id} is missing")))?;
     let masters = load_masters(&tx.sealer.source)?;
     let key = unwrap_key(&masters, &row.wrapped).ok_or_else(|| {
         StoreError::Sealed(format!("the master key in {} does not open data key {id}", tx.sealer.source.describe()))
@@ -188,20 +188,21 @@ pub(crate) async fn data_key(tx: &mut Tx, id: i64) -> Result<Key> {
 
 pub(crate) fn load_masters(source: &MasterKeySource) -> Result<Vec<Key>> {
     let loaded = source.load().map_err(|error| StoreError::Sealed(error.to_string()))?;
-    loaded.ok_or_else(|| StoreError::Sealed(format!("the master key {} is gone", source.describe())))
+    loaded.ok_or_else(|| StoreError::Sealed(format!("the master key {} is missing", source.describe())))
 }
 
-/// Whether the master key is there now and opens the data key that new secrets are sealed with.
+/// Checks that the master key is available and opens the data key that new secrets are sealed with.
 pub(crate) async fn check_current(tx: &mut Tx) -> Result<()> {
     let id = current_data_key(tx).await?;
     let masters = load_masters(&tx.sealer.source)?;
     let rows = data_key_rows(tx).await?;
     let opens = rows.iter().any(|row| row.id == id && unwrap_key(&masters, &row.wrapped).is_some());
-    let closed = || StoreError::Sealed(format!("the master key in {} opens nothing", tx.sealer.source.describe()));
+    let closed =
+        || StoreError::Sealed(format!("the master key in {} does not open data key {id}", tx.sealer.source.describe()));
     if opens { Ok(()) } else { Err(closed()) }
 }
 
-/// Refuses a database whose secrets this master key does not open. Reads only.
+/// Refuses a database whose secrets this master key cannot open. Changes nothing.
 pub(crate) async fn check_master_key(tx: &mut Tx, source: &MasterKeySource) -> std::result::Result<(), StartError> {
     let masters = source.load()?;
     if !migrate::has_schema(tx).await? {
@@ -226,7 +227,7 @@ pub(crate) async fn check_master_key(tx: &mut Tx, source: &MasterKeySource) -> s
     Ok(())
 }
 
-/// Makes the first data key, and the master key before it.
+/// Creates the first data key if there is none, and the master key if that is missing too.
 pub(crate) async fn ensure_data_key(tx: &mut Tx, now: Timestamp) -> std::result::Result<(), StartError> {
     if !data_key_rows(tx).await?.is_empty() {
         return Ok(());

@@ -23,7 +23,7 @@ packed_row! {
         has_database_password: bool = "(s.database_password_sealed IS NOT NULL)",
         /// The fingerprint that was pinned on first contact.
         host_key: Option<String> = "s.host_key",
-        /// Another one that the server showed since, waiting to be accepted.
+        /// A different fingerprint that the server has presented since, waiting to be accepted.
         offered_host_key: Option<String> = "s.offered_host_key",
         connectivity: Connectivity = "s.connectivity",
         last_connected_at: Option<DbTime> = "s.last_connected_at",
@@ -31,7 +31,7 @@ packed_row! {
         last_error: Option<String> = "s.last_error",
         last_error_code: Option<FailureCode> = "s.last_error_code",
         latency_micros: Option<i64> = "s.latency_micros",
-        /// One tool a line: its name, a blank, its version.
+        /// One tool per line: its name, a space, its version.
         tools: String = "s.tools",
         jump_server_id: Option<ServerId> = "s.jump_server_id",
         created_at: DbTime = "s.created_at",
@@ -53,7 +53,7 @@ impl ServerRow {
     }
 }
 
-/// The machine that a server is.
+/// The machine that a server refers to.
 pub async fn find_host(tx: &mut Tx, id: ServerId) -> Result<Option<Host>> {
     let sql = concat!(
         "SELECT ",
@@ -96,7 +96,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &ServerDraft, now: Timest
     Ok(ServerId(id))
 }
 
-/// Writes the new settings. A server that moved to another address is unknown again.
+/// Writes the new settings. If the server has moved to another address, its host key and status are reset.
 pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Timestamp) -> Result<()> {
     write(tx, row.id.0, row.user_id, draft, row.updated_at.moved_on(now)).await?;
     if draft.moves(&row.current()) {
@@ -111,7 +111,7 @@ pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Time
     Ok(())
 }
 
-/// Forgets the database passwords of the servers that are reached through this one; how many had one.
+/// Deletes the database passwords of the servers that are reached through this one. Returns how many had one.
 pub async fn clear_passwords_behind(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Result<u64> {
     execute!(
         tx,
@@ -144,29 +144,29 @@ async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &ServerDraft, updated
     Ok(())
 }
 
-/// False when there is no such row; `InUse` when tasks read from there.
+/// Returns false if there is no such row; fails with `InUse` if tasks read from it.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: ServerId) -> Result<bool> {
     Ok(execute!(tx, "DELETE FROM remote_servers WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }
 
-/// How many tasks read from there.
+/// How many tasks read from it.
 pub async fn count_tasks(tx: &mut Tx, id: ServerId) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM backup_tasks WHERE remote_server_id = $1", id.0)
 }
 
-/// Notes a host key that differs from the pinned one.
+/// Records a host key that differs from the pinned one.
 pub async fn update_offered_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Result<()> {
     execute!(tx, "UPDATE remote_servers SET offered_host_key = $1 WHERE id = $2", run::stored_line(fingerprint), id.0)?;
     Ok(())
 }
 
-/// Whether the server is still at this address: what was learnt there says nothing about another one.
+/// Whether the server is still at this address: findings from there say nothing about another one.
 pub async fn is_at(tx: &mut Tx, id: ServerId, host: &str, port: i64) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM remote_servers WHERE id = $1 AND host = $2 AND port = $3)";
     fetch_scalar!(tx, bool, sql, id.0, host, port)
 }
 
-/// Pins the key of a first contact. A server that has one keeps it.
+/// Pins the host key seen on first contact. A key that is already pinned stays.
 pub async fn pin_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Result<()> {
     execute!(
         tx,
@@ -177,7 +177,7 @@ pub async fn pin_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Resul
     Ok(())
 }
 
-/// How many restores to this server are waiting or under way.
+/// How many restores to this server are queued or running.
 pub async fn count_restores(tx: &mut Tx, id: ServerId) -> Result<i64> {
     fetch_scalar!(
         tx,
@@ -188,7 +188,7 @@ pub async fn count_restores(tx: &mut Tx, id: ServerId) -> Result<i64> {
     )
 }
 
-/// The server let us in.
+/// Records a successful login to the server.
 pub async fn update_online(tx: &mut Tx, id: ServerId, latency_micros: Option<i64>, now: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -202,7 +202,7 @@ pub async fn update_online(tx: &mut Tx, id: ServerId, latency_micros: Option<i64
     Ok(())
 }
 
-/// The server did not let us in, and why.
+/// Records that connecting to the server failed, and why.
 pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error: &str, now: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -216,7 +216,7 @@ pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error:
     Ok(())
 }
 
-/// What the server offers, as the last check found it.
+/// Records the tools that the last check found on the server.
 pub async fn update_tools(tx: &mut Tx, id: ServerId, tools: &[(String, String)]) -> Result<()> {
     let lines: Vec<String> =
         tools.iter().map(|(tool, version)| run::stored_line(&format!("{tool} {version}"))).collect();
@@ -233,7 +233,7 @@ pub async fn open_database_password(tx: &mut Tx, row: &ServerRow) -> Result<Opti
     read_secret!(tx, "remote_servers", "database_password_sealed", row.id.0, row.user_id)
 }
 
-/// Pins the key that the server showed last. False when none is waiting.
+/// Pins the host key that is waiting to be accepted. Returns false if there is none.
 pub async fn accept_host_key(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Result<bool> {
     let accepted = execute!(
         tx,

@@ -1,4 +1,4 @@
-//! Browser sessions and one-time sign-in links. Of both only digests are kept.
+//! Browser sessions and one-time sign-in links. Only digests of either are stored.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
@@ -10,7 +10,7 @@ use crate::{DbTime, Result, Tx};
 pub struct NewSession<'a> {
     pub user: UserId,
     pub digest: [u8; 32],
-    /// What the browser says it is.
+    /// What the browser identifies itself as.
     pub device: &'a str,
     pub address: Option<&'a str>,
     pub expires_at: Timestamp,
@@ -41,7 +41,7 @@ pub async fn insert(tx: &mut Tx, new: &NewSession<'_>, now: Timestamp) -> Result
     Ok(())
 }
 
-/// A user's sessions, the one that was seen last first.
+/// A user's sessions, most recently seen first.
 pub async fn list(tx: &mut Tx, user: UserId, now: Timestamp) -> Result<Vec<SessionRow>> {
     fetch_all!(
         tx,
@@ -53,7 +53,7 @@ pub async fn list(tx: &mut Tx, user: UserId, now: Timestamp) -> Result<Vec<Sessi
     )
 }
 
-/// Notes that a session is in use; once in a while is enough.
+/// Records that a session is in use; not needed for every request.
 pub async fn update_seen(tx: &mut Tx, digest: &[u8; 32], address: Option<&str>, now: Timestamp) -> Result<()> {
     let sql = "UPDATE sessions SET seen_at = $1, address = $2 WHERE digest = $3";
     execute!(tx, sql, DbTime(now), address, digest.to_vec())?;
@@ -64,7 +64,7 @@ pub async fn delete_one(tx: &mut Tx, user: UserId, id: i64) -> Result<bool> {
     Ok(execute!(tx, "DELETE FROM sessions WHERE id = $1 AND user_id = $2", id, user.0)? == 1)
 }
 
-/// Signs a user out everywhere but here.
+/// Signs a user out everywhere except in this session.
 pub async fn delete_others(tx: &mut Tx, user: UserId, digest: &[u8; 32]) -> Result<u64> {
     execute!(tx, "DELETE FROM sessions WHERE user_id = $1 AND digest <> $2", user.0, digest.to_vec())
 }
@@ -81,7 +81,7 @@ pub async fn find_user(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result
     Ok(row.map(|(id, seen_at)| (UserId(id), seen_at.0)))
 }
 
-/// What was sent out before does not open the account any more.
+/// Invalidates all sign-in links that were sent to a user.
 pub async fn delete_links(tx: &mut Tx, user: UserId) -> Result<()> {
     execute!(tx, "DELETE FROM sign_in_links WHERE user_id = $1", user.0)?;
     Ok(())
@@ -97,7 +97,7 @@ pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<u64> {
     execute!(tx, "DELETE FROM sessions WHERE user_id = $1", user.0)
 }
 
-/// A new link makes the user's earlier ones void.
+/// Stores a new link and invalidates the user's earlier ones.
 pub async fn replace_link(
     tx: &mut Tx,
     user: UserId,
@@ -119,7 +119,7 @@ pub async fn replace_link(
     Ok(())
 }
 
-/// Whose link it is, and what for.
+/// The user and the purpose of a link that has not expired.
 pub async fn find_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<(UserId, LinkPurpose)>> {
     let row = fetch_optional!(
         tx,
@@ -131,7 +131,7 @@ pub async fn find_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result
     Ok(row.and_then(|(id, purpose)| Some((UserId(id), LinkPurpose::parse(&purpose)?))))
 }
 
-/// Uses a link up. Of two at once, one gets the user.
+/// Uses up a link. Of two concurrent calls, only one gets the user.
 pub async fn take_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<(UserId, LinkPurpose)>> {
     let row = fetch_optional!(
         tx,
@@ -143,7 +143,7 @@ pub async fn take_link(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result
     Ok(row.and_then(|(id, purpose)| Some((UserId(id), LinkPurpose::parse(&purpose)?))))
 }
 
-/// Forgets what has expired.
+/// Deletes expired sessions and links.
 pub async fn delete_expired(tx: &mut Tx, now: Timestamp) -> Result<u64> {
     let sessions = execute!(tx, "DELETE FROM sessions WHERE expires_at <= $1", DbTime(now))?;
     let links = execute!(tx, "DELETE FROM sign_in_links WHERE expires_at <= $1", DbTime(now))?;

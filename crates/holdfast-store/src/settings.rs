@@ -1,4 +1,4 @@
-//! What holds for the whole installation: a name and a value.
+//! Settings of the whole installation, as pairs of name and value.
 
 use crate::{Result, Tx};
 
@@ -17,7 +17,7 @@ pub async fn write(tx: &mut Tx, name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// Changes a value that still is what it was. Of two at once, one gets true.
+/// Changes a value if it is still `from` (`None`: not set). Of two concurrent calls, only one returns true.
 pub async fn swap(tx: &mut Tx, name: &str, from: Option<&str>, to: &str) -> Result<bool> {
     let changed = match from {
         Some(from) => execute!(tx, "UPDATE settings SET value = $1 WHERE name = $2 AND value = $3", to, name, from)?,

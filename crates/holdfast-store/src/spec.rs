@@ -1,5 +1,5 @@
-//! Specifications as one stored value: the fields of each as a JSON object. A field that a row does not have yet takes its
-//! default when it is read, so that a new one needs no migration.
+//! Specifications, each stored as one value: a JSON object of its fields. A field that an older row lacks gets its
+//! default when it is read, so that a new field needs no migration.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub(crate) fn task(text: &str) -> Option<TaskSpec> {
     TaskSpec::read(&decode(text)?)
 }
 
-/// Whether a document's specification of a task may come in.
+/// Whether a task's specification from a document is valid enough to be imported.
 pub(crate) fn is_sound_task(text: &str) -> bool {
     decode(text).and_then(|stored| TaskSpec::read_sound(&stored)).is_some()
 }
@@ -57,7 +57,7 @@ struct Fields<'a>(&'a Input);
 impl Serialize for Fields<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        // What has no value is left out: it reads back as none.
+        // Fields without a value are left out: they are read back as having none.
         for (name, value) in self.0.iter().filter(|(_, value)| !matches!(value, Value::Null)) {
             map.serialize_entry(name, &Written(value))?;
         }

@@ -1,8 +1,8 @@
 //! SQLite with many readers and one writer.
 //!
-//! Writers queue on a fair lock. Each works inside a savepoint of one outer transaction; when it is done it asks the
-//! committer to commit, which takes its turn behind the writers that are waiting already. So the writers that arrive
-//! while one works share a single fsync, and none is told "done" before that fsync has happened.
+//! Writers queue on a fair lock. Each works inside a savepoint of one outer transaction; when it is done, it asks the
+//! committer to commit, which queues behind the writers that are already waiting. So writers that arrive while another
+//! works share a single fsync, and none returns before that fsync has happened.
 
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use crate::error::{StartError, StoreError};
 use crate::options::{Migrations, Options};
 use crate::pool::{self, Pool};
 
-/// How long another process may hold the write lock before we give up; commands beside the service hold it for
+/// How long another process may hold the write lock before we give up; commands run alongside the service hold it for
 /// milliseconds.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Each reader is a thread of its own; more of them than this only get in each other's way.
+/// Each reader is a separate thread; more than this only contend with each other.
 const MAX_READERS: usize = 8;
-/// Behind this much waiting a writer is told to come back: another process must be holding the database.
+/// How long a writer waits before it fails as unavailable: another process must be holding the database.
 const WRITE_WAIT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteConnectOptions>, Writer), StartError> {
@@ -37,14 +37,14 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT)
-        // Where nothing but the data folder may be written, there is no place for temporary files.
+        // There may be no place for temporary files, if only the data folder is writable.
         .pragma("temp_store", "MEMORY")
         .disable_statement_logging();
     if options.migrations != Migrations::Never {
         make_private(path);
     }
     let connection = connect_patiently(&connect).await.map_err(explain)?;
-    // One more than there are cores keeps them all busy; measured, on two cores three are better than two or four.
+    // One more than there are cores keeps them all busy; in measurements on two cores, three beat both two and four.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let size = options.max_connections.min((cores + 1).min(MAX_READERS) as u32);
     let readers = pool::open(connect.pragma("query_only", "1"), size, options.acquire_timeout);
@@ -54,7 +54,7 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
 /// The files of a SQLite database.
 const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-/// Those that others than their owner can read or write; they hold password hashes.
+/// Those files that users other than their owner can access; they contain password hashes.
 pub fn exposed_files(path: &Path) -> Vec<PathBuf> {
     let of = |end: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -65,23 +65,24 @@ pub fn exposed_files(path: &Path) -> Vec<PathBuf> {
     FILES.into_iter().map(of).filter(is_exposed).collect()
 }
 
-/// A new database is for its owner alone, and so is one that an older version made. SQLite gives its other files the mode
-/// of the first one. What cannot be made private, as the files of another user, is told and used all the same.
+/// Makes a database accessible to its owner only, also one that an older version created. SQLite gives its other files
+/// the mode of the first one. Files that cannot be made private, such as another user's, are logged and used all the
+/// same.
 fn make_private(path: &Path) {
     let made = std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     if let Err(error) = made {
-        // Opening the database meets the same, and says more.
-        tracing::debug!(%error, "the database file was not made");
+        // Opening the database fails for the same reason, with a better message.
+        tracing::debug!(%error, "could not create the database file");
     }
     for path in exposed_files(path) {
         if let Err(error) = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)) {
-            tracing::warn!(path = %path.display(), %error, "others can read this file of the database");
+            tracing::warn!(path = %path.display(), %error, "other users can read this database file");
         }
     }
 }
 
-/// A new file is made one with a write-ahead log, for which SQLite does not wait: of several processes that start at
-/// once on a new file, one is told that it is locked.
+/// SQLite switches a new file to a write-ahead log without waiting for locks: of several processes that start at once
+/// on a new file, one gets the error that it is locked, and tries again.
 async fn connect_patiently(connect: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
     const LOCKED: &str = "5";
     const AGAIN: Duration = Duration::from_millis(20);
@@ -98,7 +99,7 @@ async fn connect_patiently(connect: &SqliteConnectOptions) -> Result<SqliteConne
     }
 }
 
-/// The handle that writers begin with.
+/// The handle through which writers begin their work.
 #[derive(Clone)]
 pub(crate) struct Writer {
     state: Arc<Mutex<State>>,
@@ -110,9 +111,9 @@ struct State {
     connection: Option<SqliteConnection>,
     /// `BEGIN IMMEDIATE` was sent and neither committed nor rolled back.
     outer_open: bool,
-    /// `BEGIN IMMEDIATE` is on its way.
+    /// `BEGIN IMMEDIATE` has been sent and its result is not known yet.
     is_beginning: bool,
-    /// A writer is at work, or went away without committing.
+    /// A writer is at work, or was dropped without committing.
     savepoint_open: bool,
     /// Writers whose work is in the outer transaction and waits for its commit.
     waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
@@ -132,8 +133,8 @@ impl Writer {
         writer
     }
 
-    /// Waits for its turn. Runs as a task of its own: a caller that goes away half-way must not leave the connection
-    /// in a state that nobody knows.
+    /// Waits for its turn. Runs as a separate task: a caller that is cancelled half-way must not leave the connection
+    /// in an unknown state.
     pub(crate) async fn begin(&self) -> Result<WriteGuard, StoreError> {
         let (state, commit_wanted) = (self.state.clone(), self.commit_wanted.clone());
         let begun = tokio::spawn(async move {
@@ -151,7 +152,7 @@ impl Writer {
         if let Some(connection) = state.connection.take()
             && let Err(error) = connection.close().await
         {
-            tracing::warn!(%error, "closing the SQLite database");
+            tracing::warn!(%error, "could not close the SQLite database");
         }
         self.commit_wanted.notify_one();
     }
@@ -173,9 +174,10 @@ impl State {
     async fn begin(&mut self) -> Result<(), StoreError> {
         self.undo_abandoned_work().await;
         if !self.outer_open {
-            // Whoever began before was ended in the middle, as at the end of a runtime: nobody knows how far it came.
+            // An earlier begin was interrupted, for example by a runtime shutting down: whether it took effect is
+            // unknown.
             if self.is_beginning && self.send("ROLLBACK").await.is_ok() {
-                tracing::debug!("a transaction that nobody has is rolled back");
+                tracing::debug!("rolled back a transaction whose begin was interrupted");
             }
             self.is_beginning = true;
             let begun = self.send("BEGIN IMMEDIATE").await;
@@ -188,8 +190,8 @@ impl State {
         Ok(())
     }
 
-    /// Rolls back what a writer left without committing. When even that fails, SQLite has already given up the whole
-    /// transaction (a full disk does that), and everyone who waited for it must hear so.
+    /// Rolls back what a writer left uncommitted. If even that fails, SQLite has already aborted the whole transaction
+    /// (a full disk does that), and everyone who waits for it must get the error.
     async fn undo_abandoned_work(&mut self) {
         if !self.savepoint_open {
             return;
@@ -209,7 +211,7 @@ impl State {
             Ok(()) => {
                 self.outer_open = false;
                 for waiter in self.waiting.drain(..) {
-                    // A waiter that went away does not need the answer.
+                    // A waiter that is gone does not need the answer.
                     drop(waiter.send(Ok(())));
                 }
             }
@@ -218,8 +220,8 @@ impl State {
     }
 
     async fn abort(&mut self, error: &StoreError) {
-        tracing::error!(%error, waiting = self.waiting.len(), "SQLite gave up a transaction");
-        // Without an open transaction this fails, and that is what it is for.
+        tracing::error!(%error, waiting = self.waiting.len(), "SQLite aborted a transaction");
+        // Makes sure that no transaction is open; it is fine if this fails because there is none.
         drop(self.send("ROLLBACK").await);
         self.outer_open = false;
         for waiter in self.waiting.drain(..) {
@@ -249,7 +251,7 @@ impl WriteGuard {
         state.connection.as_mut().expect("a writer that began has a connection")
     }
 
-    /// Hands the work over to the next commit and waits for it.
+    /// Adds the work to the next commit and waits for that.
     pub(crate) async fn commit(mut self) -> Result<(), StoreError> {
         let (state, commit_wanted) = (self.state.take(), self.commit_wanted.clone());
         let mut state = state.expect("only commit takes it out, and that ends the guard");
@@ -266,7 +268,7 @@ impl WriteGuard {
             drop(state);
             match receiver.await {
                 Ok(Ok(())) => Ok(()),
-                // Whatever it was, the work that is given up here can be tried again.
+                // Whatever the error was, the work that is lost here can be tried again.
                 Ok(Err(error @ (StoreError::DiskFull(_) | StoreError::ReadOnly(_)))) => Err(error),
                 Ok(Err(error)) => Err(StoreError::Unavailable(error.to_string())),
                 Err(_) => Err(StoreError::Unavailable("the database was closed before the commit".to_owned())),

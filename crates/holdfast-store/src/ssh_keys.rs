@@ -1,4 +1,4 @@
-//! The one SSH key pair of each user. The private half is sealed and only the engine ever asks for it.
+//! The one SSH key pair of each user. The private half is sealed, and only the engine uses it.
 
 use holdfast_core::ids::UserId;
 use holdfast_core::{Secret, Timestamp};
@@ -24,7 +24,7 @@ pub async fn find_private(tx: &mut Tx, user: UserId) -> Result<Option<Secret>> {
     }
 }
 
-/// Keeps the pair unless the user has one already, which then stays.
+/// Stores the pair, unless the user already has one.
 pub async fn insert(tx: &mut Tx, user: UserId, public: &[u8], private: &Secret, now: Timestamp) -> Result<()> {
     let sealed = tx.seal(place(user), private).await?;
     execute!(

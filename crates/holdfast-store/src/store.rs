@@ -29,14 +29,14 @@ enum Pools {
 }
 
 impl Store {
-    /// Opens the database, checks the master key against it, brings the schema up to date and makes the first data
-    /// key. With a wrong or missing key nothing is changed.
+    /// Opens the database, checks the master key against it, brings the schema up to date and creates the first data
+    /// key. If the key is wrong or missing, nothing is changed.
     pub async fn open(options: &Options, clock: &SharedClock) -> std::result::Result<Self, StartError> {
         let pools = Pools::open(options).await?;
         let mut tx = pools.begin(Arc::new(Sealer::new(options.master_key.clone()))).await?;
         sealing::check_master_key(&mut tx, &options.master_key).await?;
         migrate::run(&mut tx, options.migrations, clock.now()).await?;
-        // Again, now that other processes that started at the same time have had their turn.
+        // Check again: another process that started at the same time may have created the keys meanwhile.
         sealing::check_master_key(&mut tx, &options.master_key).await?;
         sealing::ensure_data_key(&mut tx, clock.now()).await?;
         let sealer = tx.sealer.clone();
@@ -44,7 +44,7 @@ impl Store {
         Ok(Self { pools, sealer })
     }
 
-    /// For reading: no transaction, each statement sees the newest state.
+    /// For reading: no transaction, each statement sees the latest state.
     pub async fn read(&self) -> Result<Tx> {
         let sealer = self.sealer.clone();
         match &self.pools {
@@ -53,14 +53,14 @@ impl Store {
         }
     }
 
-    /// For reading a lot that belongs together: all of it as it was at one moment. The connection is not used again.
-    pub async fn read_steadily(&self) -> Result<Tx> {
+    /// For reading consistently: every statement sees the same snapshot. The connection is not reused.
+    pub async fn read_snapshot(&self) -> Result<Tx> {
         let mut tx = self.read().await?;
-        tx.hold_steady().await?;
+        tx.begin_snapshot().await?;
         Ok(tx)
     }
 
-    /// For a unit of work: everything until `commit` happens or nothing does. On SQLite writers queue here.
+    /// For a unit of work: either everything up to `commit` happens or nothing does. On SQLite, writers queue here.
     pub async fn begin(&self) -> Result<Tx> {
         self.pools.begin(self.sealer.clone()).await
     }
@@ -69,14 +69,14 @@ impl Store {
         matches!(self.pools, Pools::Sqlite { .. })
     }
 
-    /// Hears of runs that other processes queue, until the database goes away. On SQLite there are no others, and this
-    /// waits for ever.
-    pub async fn hear_queued(&self, mut heard: impl FnMut()) -> Result<()> {
+    /// Calls `heard` whenever another process queues a run, until the connection to the database fails. On SQLite there
+    /// are no such notifications, and this never returns.
+    pub async fn listen_for_queued(&self, mut heard: impl FnMut()) -> Result<()> {
         let Pools::Postgres { connect, .. } = &self.pools else { return std::future::pending().await };
         let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(connect.as_ref().clone());
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.listen(QUEUE_CHANNEL).await?;
-        // Whatever was queued before is there to be found.
+        // Runs may have been queued before listening began.
         heard();
         loop {
             listener.recv().await?;
@@ -84,12 +84,12 @@ impl Store {
         }
     }
 
-    /// Whether the master key is there and opens what is sealed.
+    /// Checks that the master key is available and opens the current data key.
     pub async fn check_master_key(&self) -> Result<()> {
         sealing::check_current(&mut self.read().await?).await
     }
 
-    /// Answers when the database does.
+    /// Succeeds if the database answers.
     pub async fn ping(&self) -> Result<()> {
         let mut tx = self.read().await?;
         fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM data_keys").map(drop)
@@ -116,7 +116,7 @@ impl Pools {
             StartError::Database("the database URL is neither sqlite://PATH nor a valid postgres:// URL".to_owned())
         })?;
         // Our statements are few and their plans do not depend on the values, so each is planned once per connection.
-        // A node that dies while it holds a row must not stop the others for hours.
+        // A node that dies while it holds a row lock must not block the others for hours.
         let connect = connect.options([
             ("plan_cache_mode", "force_generic_plan"),
             ("jit", "off"),
@@ -126,7 +126,7 @@ impl Pools {
         ]);
         let connect = connect.disable_statement_logging();
         let pool = pool::open(connect.clone(), options.max_connections, options.acquire_timeout);
-        // Opened here rather than by the first request: a wrong address stops the start.
+        // Connects here rather than on the first request, so that a wrong address prevents the start.
         let first = pool::acquire(&pool).await;
         first.map(drop).map_err(|error| StartError::Database(format!("cannot reach PostgreSQL: {error}")))?;
         Ok(Self::Postgres { pool, connect: Box::new(connect) })

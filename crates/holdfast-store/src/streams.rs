@@ -51,12 +51,12 @@ pub async fn find_locked(tx: &mut Tx, id: StreamId) -> Result<Option<StreamRow>>
     find(tx, id).await
 }
 
-/// Where the stream delivers to.
+/// The address that the stream delivers to.
 pub async fn open_value(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
     read_secret!(tx, "notification_streams", "value_sealed", row.id.0, row.user_id)
 }
 
-/// The application token that a Pushover stream brings.
+/// The application token of a Pushover stream that has its own.
 pub async fn open_pushover_token(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
     read_secret!(tx, "notification_streams", "pushover_token_sealed", row.id.0, row.user_id)
 }
@@ -108,7 +108,7 @@ async fn write_secrets(tx: &mut Tx, id: i64, owner: UserId, draft: &StreamDraft)
     Ok(())
 }
 
-/// Takes the stream off its tasks, whose counts follow.
+/// Deletes a stream and updates the counts of the tasks it was attached to.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: StreamId) -> Result<bool> {
     crate::tasks::lock_attachments(tx).await?;
     execute!(
@@ -120,7 +120,7 @@ pub async fn delete(tx: &mut Tx, owner: UserId, id: StreamId) -> Result<bool> {
     Ok(execute!(tx, "DELETE FROM notification_streams WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }
 
-/// What the last delivery met.
+/// Records the result of the last delivery.
 pub async fn update_delivery(tx: &mut Tx, id: StreamId, succeeded: bool, message: &str, at: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -134,7 +134,7 @@ pub async fn update_delivery(tx: &mut Tx, id: StreamId, succeeded: bool, message
     Ok(())
 }
 
-/// What the last test message met.
+/// Records the result of the last test message.
 pub async fn update_test(tx: &mut Tx, id: StreamId, succeeded: bool, message: &str, at: Timestamp) -> Result<()> {
     execute!(
         tx,

@@ -1,4 +1,4 @@
-//! The figures of somebody's week.
+//! The figures of a user's weekly summary.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{TaskId, UserId};
@@ -14,18 +14,18 @@ pub struct TaskWeek {
     pub id: TaskId,
     pub label: String,
     pub paused_at: Option<DbTime>,
-    /// What people heard of last, unless it has succeeded since.
+    /// The trouble that was last reported to users, unless the task has succeeded since.
     pub told_code: Option<DbWord<Trouble>>,
     /// Why its last run failed, if it did.
     pub last_code: Option<DbWord<FailureCode>>,
     pub succeeded: i64,
     pub failed: i64,
     pub missed: i64,
-    /// Of backups that can be restored, as far as is known.
+    /// Times of the oldest and the newest backup that are not known to be damaged.
     pub oldest: Option<DbTime>,
     pub newest: Option<DbTime>,
     pub damaged: i64,
-    /// Of the newest backup, and of the newest one before the week.
+    /// Bytes of the newest backup, and of the newest one before the week.
     pub size: Option<i64>,
     pub size_before: Option<i64>,
 }
@@ -67,7 +67,7 @@ pub async fn list_task_weeks(
     )
 }
 
-/// Runs that ended well and not, within a stretch of time.
+/// How many backup runs succeeded and how many failed within a period.
 pub async fn count_runs(tx: &mut Tx, user: UserId, from: Timestamp, to: Timestamp) -> Result<(i64, i64)> {
     let row = fetch_optional!(
         tx,

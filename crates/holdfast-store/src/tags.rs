@@ -73,7 +73,7 @@ pub async fn update(tx: &mut Tx, row: &TagRow, draft: &TagDraft, now: Timestamp)
     Ok(())
 }
 
-/// Takes the tag off its tasks, whose counts follow.
+/// Deletes a tag and updates the counts of the tasks it was attached to.
 pub async fn delete(tx: &mut Tx, owner: UserId, id: TagId) -> Result<bool> {
     crate::tasks::lock_attachments(tx).await?;
     execute!(

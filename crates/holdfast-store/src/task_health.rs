@@ -1,4 +1,4 @@
-//! How tasks stand: fine, failed, overdue, paused, running.
+//! The health of tasks: good, failed, overdue, paused, running and so on.
 
 use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::run::{FailureCode, RunStatus};
@@ -8,14 +8,14 @@ use sqlx::QueryBuilder;
 use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 
-// A task is running while it has a live run; that is looked up, not stored, so that it cannot be wrong.
+// A task is running while it has a live run; that is looked up, not stored, so that it cannot be out of date.
 macro_rules! is_live {
     () => {
         "EXISTS (SELECT 1 FROM runs r WHERE r.task_id = t.id AND r.status IN ('queued', 'running'))"
     };
 }
 
-/// How a task stands, and since when.
+/// What a task's health is derived from.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct TaskHealthRow {
     #[sqlx(try_from = "i64")]
@@ -51,7 +51,7 @@ impl TaskHealthRow {
     }
 }
 
-/// How these tasks stand.
+/// The health of these tasks.
 pub async fn list(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<TaskHealthRow>> {
     if tasks.is_empty() {
         return Ok(Vec::new());
@@ -68,9 +68,9 @@ pub async fn list(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<TaskHealthRow>> {
     })
 }
 
-/// So many of a user's tasks stand like this. Whether they run is not looked at.
+/// How many of a user's tasks are in the same state. Whether they are running is not considered.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct StandingCount {
+pub struct HealthCount {
     last_status: Option<String>,
     is_overdue: bool,
     is_paused: bool,
@@ -79,7 +79,7 @@ pub struct StandingCount {
     pub proven: i64,
 }
 
-impl StandingCount {
+impl HealthCount {
     pub fn health(&self) -> TaskHealth {
         TaskHealth::of(Facts {
             is_running: false,
@@ -91,11 +91,11 @@ impl StandingCount {
     }
 }
 
-pub async fn count(tx: &mut Tx, owner: UserId) -> Result<Vec<StandingCount>> {
+pub async fn count(tx: &mut Tx, owner: UserId) -> Result<Vec<HealthCount>> {
     fetch_all!(
         tx,
-        StandingCount,
-        // First as the index has them, which needs no sorting of ten thousand rows.
+        HealthCount,
+        // Grouped by the index's columns first, which avoids sorting ten thousand rows.
         "SELECT last_status, is_overdue, is_paused, has_warnings, CAST(SUM(count) AS BIGINT) AS count,
              CAST(SUM(proven) AS BIGINT) AS proven
          FROM (SELECT last_status, (overdue_since IS NOT NULL) AS is_overdue, (paused_at IS NOT NULL) AS is_paused,
@@ -106,7 +106,7 @@ pub async fn count(tx: &mut Tx, owner: UserId) -> Result<Vec<StandingCount>> {
     )
 }
 
-/// Tasks that somebody has to do something about.
+/// Tasks that need attention: failed or overdue, and not paused.
 pub async fn list_wanting(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<i64>> {
     let rows = fetch_all!(
         tx,

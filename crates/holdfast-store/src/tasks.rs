@@ -16,7 +16,7 @@ use sqlx::QueryBuilder;
 use crate::tx::{Backend, push_ids};
 use crate::{DbTime, Listing, Result, Tx, spec};
 
-// The same as the core's health, for the database to choose by; a test compares the two.
+// The core's `TaskHealth` in SQL, for filtering; a test compares the two.
 macro_rules! health {
     () => {
         concat!(
@@ -47,7 +47,7 @@ packed_row! {
         updated_at: DbTime = "t.updated_at",
         streams_count: i64 = "t.streams_count",
         tags_count: i64 = "t.tags_count",
-        /// When a backup of it that is still there was last read back whole.
+        /// When one of its existing backups was last verified.
         proven_at: Option<DbTime> = "t.proven_at",
         /// Since when old backups are not removed, because a newer one is suspicious.
         retention_held_at: Option<DbTime> = "t.retention_held_at",
@@ -75,7 +75,7 @@ impl TaskRow {
     }
 }
 
-/// What the database chooses tasks by: cron expressions count as a frequency of their own.
+/// The value of the column `frequency`, which queries filter by: a task with a cron expression counts as custom.
 pub(crate) fn frequency_column(schedule: &Schedule) -> &'static str {
     if schedule.cron.is_some() { Frequency::Custom.as_str() } else { schedule.frequency.as_str() }
 }
@@ -88,7 +88,6 @@ pub struct TaskFilter {
     pub tag: Option<i64>,
     pub server: Option<i64>,
     pub destination: Option<i64>,
-    /// How they stand.
     pub health: Option<TaskHealth>,
 }
 
@@ -156,7 +155,7 @@ async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Resu
     })
 }
 
-/// Runs a statement with a task's settings as `$1` to `$8`, and whatever else as `$9` and on.
+/// Runs a statement with a task's settings as `$1` to `$8`, and further values from `$9` on.
 macro_rules! with_settings {
     ($run:ident!($($head:tt)*), $settings:expr, $($more:expr),* $(,)?) => {{
         let TaskSettings { server, destination, label, description, spec } = $settings;
@@ -224,7 +223,7 @@ pub async fn update(
     write_attached(tx, row.id.0, row.user_id, draft).await
 }
 
-/// The password, bound to its row, and what hangs on the task.
+/// Writes the secrets, which are bound to the row, and the streams and tags of the task.
 async fn write_attached(tx: &mut Tx, id: i64, owner: UserId, draft: &TaskDraft) -> Result<()> {
     write_secret!(tx, "backup_tasks", "encryption_password_sealed", id, owner, &draft.encryption_password);
     write_secret!(tx, "backup_tasks", "heartbeat_sealed", id, owner, &draft.heartbeat_url);
@@ -250,12 +249,12 @@ pub async fn open_encryption_password(tx: &mut Tx, row: &TaskRow) -> Result<Opti
     read_secret!(tx, "backup_tasks", "encryption_password_sealed", row.id.0, row.user_id)
 }
 
-/// Where the task's heartbeat goes.
+/// The URL that the task's heartbeat is sent to.
 pub async fn open_heartbeat_url(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
     read_secret!(tx, "backup_tasks", "heartbeat_sealed", row.id.0, row.user_id)
 }
 
-/// The secret of the task's trigger URL, once one was made.
+/// The secret of the task's trigger URL, if one has been created.
 pub async fn open_trigger_secret(tx: &mut Tx, row: &TaskRow) -> Result<Option<Secret>> {
     read_secret!(tx, "backup_tasks", "trigger_sealed", row.id.0, row.user_id)
 }
@@ -266,7 +265,7 @@ pub async fn update_trigger_secret(tx: &mut Tx, row: &TaskRow, secret: Secret) -
     Ok(())
 }
 
-/// Voids the trigger URLs of all of the user's tasks; how many there were.
+/// Revokes the trigger URLs of all of the user's tasks. Returns how many there were.
 pub async fn delete_trigger_secrets(tx: &mut Tx, user: UserId) -> Result<u64> {
     let sql = "UPDATE backup_tasks SET trigger_sealed = NULL WHERE user_id = $1 AND trigger_sealed IS NOT NULL";
     execute!(tx, sql, user.0)
@@ -280,7 +279,7 @@ pub async fn update_pause(
     next_run_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<()> {
-    // Who waits for a paused task waits in vain; a resumed one has all its time again.
+    // A paused task is never overdue; a resumed one gets its full time again.
     let overdue = if paused_at.is_none() { overdue_at(&row.spec.schedule, now) } else { None };
     execute!(
         tx,
@@ -301,7 +300,7 @@ pub async fn delete(tx: &mut Tx, owner: UserId, id: TaskId) -> Result<bool> {
     Ok(execute!(tx, "DELETE FROM backup_tasks WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }
 
-/// How many of these ids are the owner's: fewer than given means that one is not.
+/// How many of these ids are the owner's: fewer than given means that some are not.
 pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i64]) -> Result<usize> {
     let select = match table {
         Attachable::Server => "SELECT COUNT(*) FROM remote_servers WHERE user_id = ",
@@ -322,8 +321,8 @@ pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Keeps tasks from being given or losing streams and tags until the transaction ends, so that the counts on them can
-/// follow a deletion. On SQLite there is one writer anyway.
+/// Prevents streams and tags from being attached to or detached from tasks until the transaction ends, so that the
+/// counts in tasks stay right when one is deleted. SQLite has only one writer anyway.
 pub(crate) async fn lock_attachments(tx: &mut Tx) -> Result<()> {
     if let Backend::Postgres(connection) = tx.backend() {
         let lock = "LOCK TABLE task_streams, task_tags IN SHARE ROW EXCLUSIVE MODE";
@@ -333,7 +332,7 @@ pub(crate) async fn lock_attachments(tx: &mut Tx) -> Result<()> {
     Ok(())
 }
 
-/// What a task can point to.
+/// What a task can refer to.
 #[derive(Debug, Clone, Copy)]
 pub enum Attachable {
     Server,
@@ -342,7 +341,7 @@ pub enum Attachable {
     Tag,
 }
 
-/// Notes the end of the task's last run. One that somebody cancelled says nothing about how the task stands.
+/// Records the end of the task's last run. A cancelled run says nothing about the task's health.
 pub async fn update_last_run(
     tx: &mut Tx,
     id: TaskId,
@@ -371,7 +370,7 @@ pub async fn update_last_run(
     Ok(())
 }
 
-/// Holds the removal of a task's old backups, or goes on holding it for the reason that counts now.
+/// Puts the removal of a task's old backups on hold, or updates the reason if it already is.
 pub async fn update_hold(tx: &mut Tx, id: TaskId, signs: &str, reason: &str, now: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -390,7 +389,7 @@ pub async fn update_hold_told(tx: &mut Tx, id: TaskId, now: Timestamp) -> Result
     Ok(())
 }
 
-/// Old backups are removed again, from the next success on.
+/// Ends the hold: old backups are removed again from the next success on.
 pub async fn end_hold(tx: &mut Tx, id: TaskId) -> Result<()> {
     execute!(
         tx,
@@ -401,7 +400,7 @@ pub async fn end_hold(tx: &mut Tx, id: TaskId) -> Result<()> {
     Ok(())
 }
 
-/// The user's tasks whose old backups are not removed.
+/// The user's tasks for which the removal of old backups is on hold.
 pub async fn list_held(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<TaskRow>> {
     let rows = fetch_all!(
         tx,
@@ -414,7 +413,7 @@ pub async fn list_held(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<Tas
     list_by_id(tx, &ids).await
 }
 
-/// When a backup of the task that is still there was last read back whole.
+/// Updates when one of the existing backups of this backup's task was last verified.
 pub async fn update_proven(tx: &mut Tx, backup: BackupId) -> Result<()> {
     execute!(
         tx,
@@ -426,7 +425,7 @@ pub async fn update_proven(tx: &mut Tx, backup: BackupId) -> Result<()> {
     Ok(())
 }
 
-/// What these tasks of a user's are called.
+/// The labels of these tasks, if they are the owner's.
 pub async fn list_labels(tx: &mut Tx, owner: UserId, tasks: &[i64]) -> Result<Vec<(i64, String)>> {
     if tasks.is_empty() {
         return Ok(Vec::new());
@@ -440,7 +439,7 @@ pub async fn list_labels(tx: &mut Tx, owner: UserId, tasks: &[i64]) -> Result<Ve
     })
 }
 
-/// The tasks with these ids, in the order of these.
+/// The tasks with these ids, in the same order.
 pub async fn list_by_id(tx: &mut Tx, ids: &[i64]) -> Result<Vec<TaskRow>> {
     if ids.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! API tokens. Only the digest of a token is kept.
+//! API tokens. Only the digest of a token is stored.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{TokenId, UserId};
@@ -19,7 +19,7 @@ pub struct TokenRow {
     pub created_at: DbTime,
 }
 
-/// What a request with a token needs to know, in one row.
+/// Everything a request with a token needs, in one row.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct CallerRow {
     #[sqlx(try_from = "i64")]
@@ -76,21 +76,21 @@ pub async fn list(tx: &mut Tx, user: UserId) -> Result<Vec<TokenRow>> {
     )
 }
 
-/// Revokes one of the user's tokens. False when they have no such token.
+/// Revokes one of the user's tokens. Returns false if they have no such token.
 pub async fn delete(tx: &mut Tx, user: UserId, id: TokenId) -> Result<bool> {
     let deleted = execute!(tx, "DELETE FROM api_tokens WHERE id = $1 AND user_id = $2", id.0, user.0)? == 1;
     bump_epoch(tx).await?;
     Ok(deleted)
 }
 
-/// Revokes all of the user's tokens; how many there were.
+/// Revokes all of the user's tokens. Returns how many there were.
 pub async fn delete_all(tx: &mut Tx, user: UserId) -> Result<u64> {
     let deleted = execute!(tx, "DELETE FROM api_tokens WHERE user_id = $1", user.0)?;
     bump_epoch(tx).await?;
     Ok(deleted)
 }
 
-/// Grows with every change after which a token may do less, or its user is another.
+/// A number that increases with every change that revokes a token or alters its user.
 pub async fn find_epoch(tx: &mut Tx) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT epoch FROM token_epoch")
 }
@@ -100,7 +100,7 @@ pub(crate) async fn bump_epoch(tx: &mut Tx) -> Result<()> {
     Ok(())
 }
 
-/// Forgets tokens that expired long ago.
+/// Deletes tokens that expired before `before`.
 pub async fn delete_expired(tx: &mut Tx, before: Timestamp) -> Result<u64> {
     execute!(tx, "DELETE FROM api_tokens WHERE expires_at < $1", DbTime(before))
 }

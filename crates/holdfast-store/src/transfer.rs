@@ -1,5 +1,5 @@
-//! Everything a user, or a whole installation, is made of, as rows that another installation can take in. Secrets are
-//! opened: whoever gets these rows seals them again.
+//! Exports everything that belongs to a user, or to a whole installation, as rows, and imports such rows. Secrets are
+//! exported in plain text; the import seals them again.
 
 mod older;
 mod tables;
@@ -19,7 +19,7 @@ use crate::{DbTime, Result, StoreError, Tx, backups, spec};
 pub use older::upgrade;
 pub use tables::{Contents, LEFT};
 
-/// Every table and column that is carried or stays behind on purpose; a test compares it with the schema.
+/// Every table and column that is exported or left out on purpose; a test compares them with the schema.
 pub fn columns() -> Vec<(&'static str, Vec<&'static str>)> {
     let of = |table: &Table| {
         let id = table.has_id.then_some("id");
@@ -29,21 +29,22 @@ pub fn columns() -> Vec<(&'static str, Vec<&'static str>)> {
     TABLES.iter().map(of).collect()
 }
 
-/// Every table and column that is carried, and so stands in the catalogue; a test compares it with what triggers watch.
+/// Every table and column that is exported, and so is part of the catalogue; a test compares them with what triggers
+/// watch.
 pub fn carried_columns() -> Vec<(&'static str, Vec<&'static str>)> {
     TABLES.iter().map(|table| (table.name, table.columns.iter().map(|(name, _)| *name).collect())).collect()
 }
 
-/// A destination's specification as a document has it.
+/// Reads a destination's specification from a document.
 pub fn read_destination(value: &Value) -> Option<DestinationSpec> {
     spec::destination(&value.to_string())
 }
 
-/// Rows that are read at once.
+/// How many rows are read at a time.
 const PIECE: i64 = 5000;
 
-/// All rows of a user, or of everybody, table by table and piece by piece: nobody has to hold all of them. What they name
-/// is among them when the reading is steady.
+/// Passes all rows of a user, or of everybody, to `take`, table by table and in batches, so that they need not all be
+/// in memory. If `tx` reads from one snapshot, every row that another refers to is included.
 pub async fn read(
     tx: &mut Tx,
     owner: Option<UserId>,
@@ -65,7 +66,7 @@ pub async fn read(
     Ok(())
 }
 
-/// Rows after this one; all of a table whose rows have no ids.
+/// One batch of the rows after the id `after`; the whole table if its rows have no ids.
 async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i64) -> Result<Vec<Map<String, Value>>> {
     let names: Vec<&str> =
         table.has_id.then_some("id").into_iter().chain(table.columns.iter().map(|(name, _)| *name)).collect();
@@ -126,7 +127,7 @@ async fn open_row(
         }
     };
     let (id, user) = (number("id"), number("user_id"));
-    // What belongs to the installation has neither, and no secrets.
+    // Rows that belong to the installation have neither, and no secrets.
     let place = id.or(user).zip(user.or(id));
     let mut out = Map::new();
     for ((name, kind), cell) in names.iter().zip(kinds).zip(cells) {
@@ -150,18 +151,18 @@ async fn open_row(
     Ok(out)
 }
 
-/// What was taken in.
+/// What was imported.
 #[derive(Debug, Default)]
 pub struct Taken {
     /// Rows by table.
     pub rows: BTreeMap<String, usize>,
-    /// Users and destinations: the ids they had, and those they have now.
+    /// The ids of user and destination: as they were, and as they are now.
     pub destinations: Vec<((i64, i64), (i64, i64))>,
     pub users: Vec<i64>,
 }
 
-/// Whether nobody has put anything here yet: only then can rows keep their ids. An administrator whom nobody has claimed is
-/// nobody.
+/// Whether this installation is still empty: only then can rows keep their ids. An administrator account that nobody
+/// has claimed does not count.
 pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
     for table in TABLES.iter().filter(|table| table.has_id) {
         let claimed = if table.name == "users" { " WHERE NOT (is_admin AND password_hash IS NULL)" } else { "" };
@@ -176,8 +177,8 @@ pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
     Ok(true)
 }
 
-/// Takes rows in. They keep their ids where that was asked for, which needs an installation without anything; else they get
-/// new ones, and those that name them follow. With `paused_at` every task is paused.
+/// Imports rows. With `keep_ids`, which needs an empty installation, they keep their ids; otherwise they get new ones,
+/// and references to them are adjusted. With `paused_at`, every imported task is paused.
 pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: Option<Timestamp>) -> Result<Taken> {
     let foreign = contents.keys().find(|name| TABLES.iter().all(|table| table.name != name.as_str()));
     if let Some(name) = foreign {
@@ -188,7 +189,7 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
     }
     let mut writer = Writer { keep_ids, ids: HashMap::new(), taken: Taken::default() };
     for table in TABLES {
-        // What was decided for one installation is not for another that is in use.
+        // Settings of one installation must not change another that is in use.
         if table.owned.is_none() && !keep_ids {
             continue;
         }
@@ -227,7 +228,7 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
 
 struct Writer {
     keep_ids: bool,
-    /// From table and id as they were to the id here.
+    /// From the table and the id in the document to the id here.
     ids: HashMap<(&'static str, i64), i64>,
     taken: Taken,
 }
@@ -257,7 +258,7 @@ impl Writer {
         let mut cells: Vec<(&str, ColumnKind, Option<Cell>)> = Vec::new();
         for (name, kind) in table.columns {
             let Some(value) = row.get(*name) else { continue };
-            // A key of a user's stands under their own id, which is known; other secrets wait for the row's.
+            // A user's SSH key is sealed for the user's id, which is known; other secrets need the row's id first.
             let is_late = matches!(kind, ColumnKind::Own) || (matches!(kind, ColumnKind::Sealed) && table.has_id);
             if is_late {
                 continue;
@@ -289,7 +290,7 @@ impl Writer {
             query.build_query_scalar::<i64>().fetch_one(conn).await
         });
         let new = match new {
-            Err(StoreError::Conflict) => return Err(wrong(table, "is here already")),
+            Err(StoreError::Conflict) => return Err(wrong(table, "exists already")),
             new => new?,
         };
         if let Some(old) = old {
@@ -307,7 +308,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A value as it is stored here.
+    /// Converts a value to the form in which it is stored here.
     async fn cell(
         &self,
         tx: &mut Tx,
@@ -348,14 +349,14 @@ impl Writer {
                 let id = value.as_i64().ok_or_else(odd)?;
                 Cell::Int(
                     self.find(other, id)
-                        .ok_or_else(|| wrong(table, &format!("names a row of {other} that is missing")))?,
+                        .ok_or_else(|| wrong(table, &format!("refers to a row of {other} that is missing")))?,
                 )
             }
             ColumnKind::Own => return Err(odd()),
         }))
     }
 
-    /// What needs the row to be there: its secrets, and other rows of its table.
+    /// Writes what needs the row to exist: its secrets, and references to other rows of its table.
     async fn link(&self, tx: &mut Tx, table: &Table, row: &Map<String, Value>) -> Result<()> {
         let Some(new) = row.get("id").and_then(Value::as_i64).and_then(|old| self.find(table.name, old)) else {
             return Ok(());
@@ -366,7 +367,7 @@ impl Writer {
             let update = format!("UPDATE {} SET {name} = ", table.name);
             match (kind, value) {
                 (ColumnKind::Sealed, Some(value)) => {
-                    let text = value.as_str().ok_or_else(|| wrong(table, "has a secret that is no text"))?;
+                    let text = value.as_str().ok_or_else(|| wrong(table, "has a secret that is not a string"))?;
                     let place = SealContext { table: table.name, column: name, row: new, user: UserId(user) };
                     let sealed = tx.seal(place, &Secret::new(text.to_owned())).await?;
                     with_conn!(tx, conn => {
@@ -377,7 +378,7 @@ impl Writer {
                 }
                 (ColumnKind::Own, Some(value)) => {
                     let other = value.as_i64().and_then(|old| self.find(table.name, old));
-                    let other = other.ok_or_else(|| wrong(table, "names another that is missing"))?;
+                    let other = other.ok_or_else(|| wrong(table, "refers to another one that is missing"))?;
                     with_conn!(tx, conn => {
                         let mut query = QueryBuilder::<Db>::new(&update);
                         query.push_bind(other).push(" WHERE id = ").push_bind(new);
@@ -391,7 +392,7 @@ impl Writer {
     }
 }
 
-/// PostgreSQL counts ids by itself, from where it was told to.
+/// Moves PostgreSQL's id sequences past the imported ids.
 async fn restart_counters(tx: &mut Tx) -> Result<()> {
     for table in TABLES.iter().filter(|table| table.has_id) {
         let sql = format!(

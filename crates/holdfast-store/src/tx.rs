@@ -1,4 +1,4 @@
-//! What queries run on: one face for both databases.
+//! What queries run on: one interface for both databases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,17 +51,17 @@ macro_rules! fetch_scalar {
     };
 }
 
-/// Runs a statement and gives the number of rows it changed.
+/// Runs a statement and returns the number of rows it changed.
 macro_rules! execute {
     ($tx:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
         with_conn!($tx, conn => sqlx::query::<Db>($sql)$(.bind($bind))*.execute(conn).await.map(|done| done.rows_affected()))
     };
 }
 
-/// Where PostgreSQL carries the news that a run was queued.
+/// The PostgreSQL channel that announces queued runs.
 pub(crate) const QUEUE_CHANNEL: &str = "holdfast_queue";
 
-/// What queries run on: a reader, or the unit of work of one use case. Dropped without `commit`, it leaves no trace.
+/// What queries run on: a reader, or the unit of work of one use case. Dropped without `commit`, it changes nothing.
 pub struct Tx {
     /// Taken out by `commit`.
     inner: Option<Inner>,
@@ -101,13 +101,13 @@ impl Tx {
         Ok(Self::new(Inner::SqliteWrite(writer.begin().await?), sealer))
     }
 
-    /// Runs as a task of its own, for the same reason as on SQLite: a caller that goes away must not leave a transaction
-    /// behind that nobody knows of.
+    /// Runs as a separate task, for the same reason as on SQLite: a caller that is cancelled must not leave an open
+    /// transaction behind.
     pub(crate) async fn begin_postgres(pool: Pool<PgConnectOptions>, sealer: Arc<Sealer>) -> Result<Self> {
         let begun = tokio::spawn(async move {
             let mut connection = pool::acquire(&pool).await?;
             match say(&mut connection, "BEGIN").await {
-                // Made here, so that it is rolled back also when nobody waits for it any more.
+                // Created here, so that it is rolled back even if nobody waits for it any more.
                 Ok(()) => Ok(Self::new(Inner::PostgresWrite(connection), sealer)),
                 Err(error) => {
                     drop(Pooled::take(connection));
@@ -118,8 +118,8 @@ impl Tx {
         begun.await.map_err(|error| StoreError::Broken(error.to_string()))?
     }
 
-    /// One state for everything that is read from now on. The connection is not used again.
-    pub(crate) async fn hold_steady(&mut self) -> Result<()> {
+    /// Reads everything from one snapshot from now on. The connection is not reused.
+    pub(crate) async fn begin_snapshot(&mut self) -> Result<()> {
         self.broken = true;
         let begin = if self.is_sqlite() { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" };
         execute!(self, begin).map(drop)
@@ -137,7 +137,7 @@ impl Tx {
         matches!(self.inner, Some(Inner::SqliteRead(_) | Inner::SqliteWrite(_)))
     }
 
-    /// Sorts a statement's error, and remembers what it means for the connection.
+    /// Classifies a statement's error, and remembers what it means for the connection.
     pub(crate) fn checked<T>(&mut self, result: std::result::Result<T, sqlx::Error>) -> Result<T> {
         result.map_err(|error| {
             let error = StoreError::from(error);
@@ -178,7 +178,7 @@ impl Drop for Tx {
     }
 }
 
-/// The ids of an `IN (…)`, which is never empty.
+/// Pushes the ids of an `IN (…)`, which must not be empty.
 pub(crate) fn push_ids<Db: sqlx::Database>(query: &mut sqlx::QueryBuilder<Db>, ids: &[i64])
 where
     i64: for<'q> sqlx::Encode<'q, Db> + sqlx::Type<Db>,
@@ -206,8 +206,8 @@ async fn roll_back_postgres(mut connection: Pooled<PgConnectOptions>) {
     }
 }
 
-/// A database that does not answer, as one without power does, must not keep a connection of the pool for ever. A commit
-/// that was not answered may have happened.
+/// Sends a statement with a time limit: a database that does not answer, for example after a power failure, must not
+/// keep a pooled connection for ever. A commit that was not answered may have happened.
 async fn say(connection: &mut Pooled<PgConnectOptions>, word: &'static str) -> Result<()> {
     const ANSWER_LIMIT: Duration = Duration::from_secs(15);
     match tokio::time::timeout(ANSWER_LIMIT, sqlx::raw_sql(word).execute(&mut **connection)).await {

@@ -14,7 +14,7 @@ packed_row! {
     }
 }
 
-/// Straight from an index, however many tasks the owner has.
+/// Reads straight from an index, however many tasks the owner has.
 pub async fn list(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<UpcomingRow>> {
     let lines = fetch_scalar!(
         tx,

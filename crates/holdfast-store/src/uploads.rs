@@ -1,11 +1,11 @@
-//! What runs are about to create at destinations, noted before they do: whatever a lost run left can be found again.
+//! Uploads, recorded before runs create them at destinations, so that whatever a lost run leaves behind can be found.
 
 use holdfast_core::Timestamp;
 use holdfast_core::ids::{DestinationId, RunId, UserId};
 
 use crate::{DbTime, Result, Tx};
 
-/// Notes the key of an upload that begins, as long as the lease of `epoch` holds.
+/// Records the key of an upload that is about to begin, if the lease of `epoch` still holds.
 pub async fn insert(
     tx: &mut Tx,
     run: RunId,
@@ -29,18 +29,18 @@ pub async fn insert(
     Ok(inserted == 1)
 }
 
-/// Notes the id that the destination gave the upload.
+/// Records the id that the destination gave the upload.
 pub async fn update_id(tx: &mut Tx, run: RunId, upload_id: &str) -> Result<bool> {
     Ok(execute!(tx, "UPDATE uploads SET upload_id = $1 WHERE run_id = $2", upload_id, run.0)? == 1)
 }
 
-/// The upload is a backup now, or cleared away.
+/// Deletes the record of an upload that has become a backup or has been cleared.
 pub async fn delete(tx: &mut Tx, run: RunId) -> Result<()> {
     execute!(tx, "DELETE FROM uploads WHERE run_id = $1", run.0)?;
     Ok(())
 }
 
-/// An upload whose run has ended without it.
+/// An upload whose run has ended without making it a backup.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct AbandonedRow {
     #[sqlx(try_from = "i64")]
@@ -75,13 +75,13 @@ pub async fn list_abandoned(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
     )
 }
 
-/// Notes that an upload was cleared away for the first time.
+/// Records when an upload was first cleared.
 pub async fn update_cleared(tx: &mut Tx, run: RunId, now: Timestamp) -> Result<()> {
     execute!(tx, "UPDATE uploads SET cleared_at = COALESCE(cleared_at, $1) WHERE run_id = $2", DbTime(now), run.0)?;
     Ok(())
 }
 
-/// Takes the clearing of an upload upon oneself until `until`.
+/// Claims the clearing of an upload until `until`.
 pub async fn claim(tx: &mut Tx, run: RunId, now: Timestamp, until: Timestamp) -> Result<bool> {
     let sql = "UPDATE uploads SET retry_after = $1 WHERE run_id = $2 AND retry_after <= $3";
     Ok(execute!(tx, sql, DbTime(until), run.0, DbTime(now))? == 1)

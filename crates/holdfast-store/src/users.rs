@@ -1,4 +1,4 @@
-//! Accounts, and the figures about them.
+//! User accounts, and statistics about them.
 
 use holdfast_core::ids::UserId;
 use holdfast_core::notice::QuietHours;
@@ -29,7 +29,7 @@ pub struct UserRow {
     pub totp_sealed: Option<Vec<u8>>,
     pub totp_last_step: i64,
     pub created_at: DbTime,
-    /// Both or neither, as HH:MM.
+    /// Both are set or neither is, as HH:MM.
     pub quiet_from: Option<String>,
     pub quiet_until: Option<String>,
 }
@@ -43,13 +43,13 @@ impl UserRow {
         self.id
     }
 
-    /// Where the two-factor secret is sealed.
+    /// The place that the two-factor secret is sealed for.
     pub fn totp_place(&self) -> SealContext {
         SealContext { table: "users", column: "totp_sealed", row: self.id.0, user: self.user_id() }
     }
 }
 
-/// Both were checked when they were stored.
+/// Parses stored quiet hours; both ends were validated when they were stored.
 pub fn read_quiet_hours(from: Option<&str>, until: Option<&str>) -> Option<QuietHours> {
     let time = |text: Option<&str>| text.and_then(TimeOfDay::parse);
     Some(QuietHours { from: time(from)?, until: time(until)? })
@@ -88,7 +88,7 @@ pub async fn count(tx: &mut Tx) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM users")
 }
 
-/// The administrator that the first start made, as long as no administrator has a password.
+/// The administrator created by the first start, if no administrator has a password yet.
 pub async fn find_unclaimed_admin(tx: &mut Tx) -> Result<Option<UserRow>> {
     fetch_optional!(
         tx,
@@ -103,7 +103,7 @@ pub async fn find_unclaimed_admin(tx: &mut Tx) -> Result<Option<UserRow>> {
     )
 }
 
-/// A new password; links that were sent out before open nothing any more.
+/// Sets a new password and invalidates sign-in links that were sent before.
 pub async fn update_password(tx: &mut Tx, id: UserId, password_hash: &str, now: Timestamp) -> Result<()> {
     execute!(
         tx,
@@ -139,37 +139,37 @@ pub async fn update_admin(tx: &mut Tx, id: UserId, is_admin: bool, now: Timestam
     crate::tokens::bump_epoch(tx).await
 }
 
-/// Administrators who can sign in.
+/// How many administrators have a password.
 pub async fn count_admins(tx: &mut Tx) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM users WHERE is_admin AND password_hash IS NOT NULL")
 }
 
-/// Deletes some of a user's runs and gives how many: all at once would keep everybody else from writing.
+/// Deletes up to `limit` of a user's ended runs and returns how many: deleting all at once would block other writers.
 pub async fn delete_runs(tx: &mut Tx, id: UserId, limit: i64) -> Result<u64> {
     let sql =
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE user_id = $1 AND finished_at IS NOT NULL LIMIT $2)";
     execute!(tx, sql, id.0, limit)
 }
 
-/// Keeps others from making or unmaking administrators until the transaction ends.
+/// Locks the administrators until the transaction ends, so that none is added or removed concurrently.
 pub async fn lock_admins(tx: &mut Tx) -> Result<()> {
     execute!(tx, "UPDATE users SET updated_at = updated_at WHERE is_admin")?;
     Ok(())
 }
 
-/// Deletes an account with everything that belongs to it, but for what is stored at destinations.
+/// Deletes an account with everything that belongs to it, except what is stored at destinations.
 pub async fn delete(tx: &mut Tx, id: UserId) -> Result<()> {
     execute!(tx, "DELETE FROM users WHERE id = $1", id.0)?;
     crate::tokens::bump_epoch(tx).await
 }
 
-/// Runs of a user's that wait or are under way.
+/// How many of a user's runs are queued or running.
 pub async fn count_live_runs(tx: &mut Tx, id: UserId) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM runs WHERE user_id = $1 AND status IN ('queued', 'running')";
     fetch_scalar!(tx, i64, sql, id.0)
 }
 
-/// Puts new recovery codes in place of all earlier ones.
+/// Replaces all earlier recovery codes with new ones.
 pub async fn replace_recovery_codes(tx: &mut Tx, id: UserId, digests: &[[u8; 32]]) -> Result<()> {
     execute!(tx, "DELETE FROM recovery_codes WHERE user_id = $1", id.0)?;
     for digest in digests {
@@ -178,7 +178,7 @@ pub async fn replace_recovery_codes(tx: &mut Tx, id: UserId, digests: &[[u8; 32]
     Ok(())
 }
 
-/// Uses a recovery code up. False when there is no such code.
+/// Uses up a recovery code. Returns false if there is no such code.
 pub async fn take_recovery_code(tx: &mut Tx, id: UserId, digest: &[u8; 32]) -> Result<bool> {
     let sql = "DELETE FROM recovery_codes WHERE user_id = $1 AND digest = $2";
     Ok(execute!(tx, sql, id.0, digest.to_vec())? == 1)
@@ -188,15 +188,15 @@ pub async fn count_recovery_codes(tx: &mut Tx, id: UserId) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM recovery_codes WHERE user_id = $1", id.0)
 }
 
-/// How somebody wants to hear: quiet hours, and whether of their week.
-pub async fn update_hearing(
+/// Updates a user's notification preferences: quiet hours, and whether they get weekly summaries.
+pub async fn update_notification_settings(
     tx: &mut Tx,
     id: UserId,
     quiet: Option<QuietHours>,
     summary_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<()> {
-    // A summary that is due already stays so.
+    // A summary that is already scheduled keeps its time.
     execute!(
         tx,
         "UPDATE users SET quiet_from = $1, quiet_until = $2, weekly_summary_enabled = $3,
@@ -212,7 +212,7 @@ pub async fn update_hearing(
     Ok(())
 }
 
-/// Those whose summary of the week is due.
+/// Users whose weekly summary is due.
 pub async fn list_summaries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<(i64, DbTime)>> {
     fetch_all!(
         tx,
@@ -223,7 +223,7 @@ pub async fn list_summaries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
     )
 }
 
-/// False when another process has written that summary.
+/// Sets when the next summary is due. Returns false if another process has written this one.
 pub async fn move_summary(tx: &mut Tx, id: UserId, due: DbTime, next: Option<Timestamp>) -> Result<bool> {
     let sql = "UPDATE users SET summary_at = $1 WHERE id = $2 AND summary_at = $3";
     Ok(execute!(tx, sql, next.map(DbTime), id.0, due)? == 1)
@@ -245,13 +245,13 @@ pub async fn update_totp(tx: &mut Tx, user: &UserRow, secret: Option<&Secret>, n
     Ok(())
 }
 
-/// Uses up a one-time code's step. False when it, or a later one, was used before.
+/// Uses up the time step of a one-time code. Returns false if it, or a later one, was used before.
 pub async fn use_totp_step(tx: &mut Tx, id: UserId, step: i64) -> Result<bool> {
     let used = execute!(tx, "UPDATE users SET totp_last_step = $1 WHERE id = $2 AND totp_last_step < $1", step, id.0)?;
     Ok(used == 1)
 }
 
-/// The figures of `GET /api/user`, all of the user's own rows.
+/// The figures of `GET /api/user`, counted over the user's own rows.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Statistics {
     pub tasks: i64,
@@ -280,5 +280,5 @@ pub async fn statistics(tx: &mut Tx, id: UserId, today: Timestamp) -> Result<Sta
         id.0,
         DbTime(today)
     )?;
-    row.ok_or_else(|| crate::StoreError::Broken("statistics without a row".to_owned()))
+    row.ok_or_else(|| crate::StoreError::Broken("a query returned no row".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Processes that work, as they say themselves, and the runs they have.
+//! Worker processes, as they report themselves, and the runs they hold.
 
 use holdfast_core::Timestamp;
 use holdfast_core::run::RunKind;
@@ -13,7 +13,7 @@ pub struct WorkerRow {
     pub seen_at: DbTime,
 }
 
-/// A run that a worker holds, of whatever user: its content is not told.
+/// A run that a worker holds, of any user; it does not say what is backed up.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct LeaseRow {
     pub id: i64,
@@ -38,7 +38,7 @@ pub async fn beat(tx: &mut Tx, name: &str, version: &str, started: Timestamp, no
     Ok(())
 }
 
-/// Forgets those that have not been heard of for long.
+/// Deletes workers that were last seen before `before`.
 pub async fn delete_silent(tx: &mut Tx, before: Timestamp) -> Result<()> {
     execute!(tx, "DELETE FROM workers WHERE seen_at < $1", DbTime(before))?;
     Ok(())
@@ -63,7 +63,7 @@ pub async fn list_leases(tx: &mut Tx, limit: i64) -> Result<Vec<LeaseRow>> {
     )
 }
 
-/// How many runs wait, and since when the one that waits longest does.
+/// How many runs are queued, and when the first of them was.
 pub async fn find_queue(tx: &mut Tx) -> Result<(i64, Option<DbTime>)> {
     let row = fetch_optional!(
         tx,
@@ -73,7 +73,7 @@ pub async fn find_queue(tx: &mut Tx) -> Result<(i64, Option<DbTime>)> {
     Ok(row.unwrap_or((0, None)))
 }
 
-/// What is stored, by user: their address, backups and bytes.
+/// What is stored, by user: the user's id, the number of backups, and bytes.
 pub async fn list_storage(tx: &mut Tx) -> Result<Vec<(i64, i64, i64)>> {
     fetch_all!(
         tx,

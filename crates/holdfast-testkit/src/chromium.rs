@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use crate::service::{MARK, StopSignal};
 use crate::{Service, free_port};
 
-/// How long a page may take to show what a test waits for.
+/// How long to wait for a page to change.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The key under which the protocol names an element.
+/// The key of an element id in the protocol.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A browser with a window of its own; driver and browser end with this, found by their mark.
+/// A browser window. When dropped, the driver and the browser are stopped; they are found by their mark.
 pub struct Chromium {
     http: reqwest::Client,
     session: String,
@@ -27,7 +27,7 @@ impl Chromium {
         let (driver, folder, port) = Self::start_driver();
         let http = reqwest::Client::new();
         let profile = format!("--user-data-dir={}", folder.join("profile").display());
-        // As root it has no sandbox, and small machines little shared memory. Nothing but loopback is asked for anything.
+        // There is no sandbox for root and little shared memory on small machines. Only loopback may be contacted.
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -53,14 +53,14 @@ impl Chromium {
         Self { http, session: format!("{url}/{id}"), _driver: driver }
     }
 
-    /// The driver wants its port on IPv6, too, where somebody may have it, and cannot choose one itself.
+    /// The driver also binds its port on IPv6, where it may be in use, and cannot choose one itself; so this retries.
     fn start_driver() -> (Service, PathBuf, u16) {
         const TRIES: usize = 5;
         for is_last in (0..TRIES).map(|number| number + 1 == TRIES) {
             let folder = tempfile::tempdir().expect("a temporary folder").keep();
             let port = free_port();
             let argument = format!("--port={port}");
-            // The browser's processes inherit the mark, by which those that outlive their driver are found.
+            // The browser's processes inherit the mark, so that those that outlive the driver are found.
             let mark = format!("{MARK}={}", folder.display());
             let command = ["env", &mark, "chromedriver", &argument, "--allowed-ips=127.0.0.1"];
             let mut driver = Service::start_ended_by(StopSignal::Terminate, &folder, None, &command);
@@ -92,7 +92,7 @@ impl Chromium {
         self.post("/execute/sync", script).await.unwrap_or_else(|error| panic!("{expression}: {error}"))
     }
 
-    /// What a reader sees.
+    /// The visible text of the page.
     pub async fn text(&self) -> String {
         self.evaluate("document.body.innerText").await.as_str().unwrap_or_default().to_owned()
     }
@@ -104,12 +104,12 @@ impl Chromium {
     /// Waits until the expression is true.
     pub async fn wait_for(&self, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
-        // A page that is just being left has no answer.
+        // Fails while the browser is navigating.
         let script = || json!({"script": format!("return Boolean({expression})"), "args": []});
         while self.post("/execute/sync", script()).await != Ok(Value::Bool(true)) {
             assert!(
                 Instant::now() < deadline,
-                "{expression} did not come true on {}:\n{}",
+                "{expression} did not become true on {}:\n{}",
                 self.address().await,
                 self.text().await
             );
@@ -132,12 +132,12 @@ impl Chromium {
         }
     }
 
-    /// Clicks as a person does: what is covered or hidden cannot be.
+    /// Clicks as a person does: covered or hidden elements cannot be clicked.
     pub async fn click(&self, css: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let element = self.find(css).await;
-            // A live part may be replaced between the look and the click.
+            // A live part of the page may be replaced between finding and clicking.
             match self.post(&format!("/element/{element}/click"), json!({})).await {
                 Ok(_) => return,
                 Err(error) => assert!(Instant::now() < deadline, "{css}: {error}"),
@@ -163,13 +163,12 @@ impl Chromium {
                     return;
                 }
             }
-            assert!(Instant::now() < deadline, "there is nothing to press called {text}:\n{}", self.text().await);
+            assert!(Instant::now() < deadline, "no button or link is called {text}:\n{}", self.text().await);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// Types into the field of this name, in place of what stands there. A page that is just being exchanged for another
-    /// one is waited for.
+    /// Replaces the content of the field with this name by typing. Retries while the page is being replaced.
     pub async fn fill(&self, name: &str, value: &str) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -199,7 +198,7 @@ impl Chromium {
         self.evaluate(&script).await;
     }
 
-    /// Presses keys, as `\u{e004}` for Tab.
+    /// Presses keys, such as `\u{e004}` for Tab.
     pub async fn keys(&self, keys: &str) {
         let one = |key: char| [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})];
         let actions: Vec<Value> = keys.chars().flat_map(one).collect();
@@ -207,7 +206,7 @@ impl Chromium {
         self.post("/actions", sequence).await.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Presses a key while another is held, as `\u{e009}` for Control.
+    /// Presses a key while another, such as `\u{e009}` for Control, is held.
     pub async fn chord(&self, held: char, key: char) {
         let step = |kind: &str, key: char| json!({"type": kind, "value": key});
         let actions = [step("keyDown", held), step("keyDown", key), step("keyUp", key), step("keyUp", held)];
@@ -215,7 +214,7 @@ impl Chromium {
         self.post("/actions", sequence).await.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Everything that the console showed since the last look, but for what is no problem.
+    /// The errors and warnings in the console since the last call.
     pub async fn problems(&self) -> Vec<String> {
         let log = self.post("/se/log", json!({"type": "browser"})).await.unwrap_or_else(|error| panic!("{error}"));
         let lines = log.as_array().cloned().unwrap_or_default();
@@ -249,7 +248,7 @@ impl Chromium {
         self.cdp("Emulation.setScriptExecutionDisabled", json!({"value": !is_on})).await;
     }
 
-    /// A picture of the window, as PNG.
+    /// Saves a screenshot of the window as PNG.
     pub async fn screenshot(&self, path: &Path) {
         let url = format!("{}/screenshot", self.session);
         let answer: Value = self.http.get(url).send().await.expect("the driver answers").json().await.expect("JSON");
@@ -257,7 +256,7 @@ impl Chromium {
         std::fs::write(path, png).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// What axe finds wrong with the page: the rule, and where.
+    /// The problems that axe finds on the page: the rule, and the elements.
     pub async fn accessibility_problems(&self, axe: &str) -> Vec<String> {
         self.post("/execute/sync", json!({"script": axe, "args": []})).await.unwrap_or_else(|error| panic!("{error}"));
         let script = "const done = arguments[arguments.length - 1]; axe.run(document).then((found) => done(found.violations.map(\

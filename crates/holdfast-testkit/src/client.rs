@@ -1,11 +1,11 @@
-//! A caller of the API: one token, plain verbs, replies that explain themselves when a test fails.
+//! An API client with one token, and replies that print their body when an assertion fails.
 
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::Value;
 
-/// What a busy machine may take.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -16,13 +16,13 @@ pub struct Client {
     token: Option<String>,
 }
 
-/// What came back.
+/// The response to a request.
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub status: u16,
     pub headers: reqwest::header::HeaderMap,
     pub text: String,
-    /// Null when the body is no JSON.
+    /// Null when the body is not JSON.
     pub body: Value,
 }
 
@@ -33,7 +33,7 @@ impl Client {
         Self { http, base_url: base_url.to_owned(), token: token.map(str::to_owned) }
     }
 
-    /// Somebody at another address; all of 127.0.0.0/8 are loopback.
+    /// A client with another source address; all of 127.0.0.0/8 is loopback.
     #[must_use]
     pub fn from_address(&self, address: std::net::Ipv4Addr) -> Self {
         let http =
@@ -67,7 +67,7 @@ impl Client {
         self.send(Method::POST, path, Some(body.to_string())).await
     }
 
-    /// A POST without a body, as actions are.
+    /// A POST without a body, for actions.
     pub async fn act(&self, path: &str) -> Reply {
         self.send(Method::POST, path, None).await
     }
@@ -91,7 +91,7 @@ impl Client {
         self.finish(request).await
     }
 
-    /// Asks again and again until the answer is what is wanted; panics when it never is.
+    /// Polls until the response satisfies the condition; panics when it takes too long.
     pub async fn wait_for(&self, path: &str, mut is_wanted: impl FnMut(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -99,12 +99,12 @@ impl Client {
             if is_wanted(&answer) {
                 return answer;
             }
-            assert!(Instant::now() < deadline, "{path} stays {answer}");
+            assert!(Instant::now() < deadline, "{path} is still {answer}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Runs a task now and waits for its success. Gives the log.
+    /// Runs a task now, waits until it succeeds, and returns its log.
     pub async fn run_task(&self, task: i64) -> Value {
         self.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         let path = format!("/api/backup-tasks/{task}/latest-log");
@@ -113,12 +113,12 @@ impl Client {
         log
     }
 
-    /// A request of any form, to the same place.
+    /// A request builder for the same service, without the token.
     pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.http.request(method, format!("{}{path}", self.base_url))
     }
 
-    /// A request to somewhere else, as a browser that is led there makes it.
+    /// A request to any URL, as a browser makes when it follows a redirect.
     pub fn absolute(&self, method: Method, url: &str) -> reqwest::RequestBuilder {
         self.http.request(method, url)
     }
@@ -133,14 +133,14 @@ impl Client {
 }
 
 impl Reply {
-    /// The body of an answer with the expected status.
+    /// The body of a response, which must have the given status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.text);
         self.body
     }
 
-    /// The resource of an answer with the expected status.
+    /// The `data` of a response, which must have the given status.
     #[track_caller]
     pub fn data(self, status: u16) -> Value {
         self.expect(status)["data"].clone()
@@ -156,7 +156,7 @@ impl Reply {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The first error of a field in a 422.
+    /// The first error of a field in a 422 response.
     #[track_caller]
     pub fn error_of(self, field: &str) -> String {
         let body = self.expect(422);

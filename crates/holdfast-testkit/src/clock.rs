@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use holdfast_core::Timestamp;
 use holdfast_core::clock::{Clock, from_micros};
 
-/// Each look moves it on by a microsecond, so that two events never share their time.
+/// Each reading advances it by a microsecond, so that no two events have the same time.
 pub struct ManualClock(AtomicI64);
 
 impl ManualClock {

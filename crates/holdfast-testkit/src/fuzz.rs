@@ -1,7 +1,7 @@
-//! Fuzzing of every parser that reads bytes from elsewhere. A target makes inputs from a seed and a number alone, so
-//! any input can be made again, and runs a parser that asserts what must hold for all of them.
+//! Fuzzing of every parser of untrusted bytes. A target generates each input from a seed and a number alone, so any
+//! input can be reproduced, and runs a parser with assertions that must hold for every input.
 //!
-//! Inputs that once failed are kept in `fuzz/cases`, a folder for each target; they run first, also in the tests.
+//! Inputs that once failed are kept in `fuzz/cases`, in a folder for each target; they run first, also in the tests.
 
 mod archives;
 pub(crate) mod databases;
@@ -20,13 +20,13 @@ use sha2::{Digest as _, Sha256};
 
 pub use self::rng::Rng;
 
-/// A parser, and where its inputs come from.
+/// A parser, and the generator of its inputs.
 pub struct FuzzTarget {
     pub name: &'static str,
     make: fn(&mut Rng) -> Vec<u8>,
-    /// Runs the parser and says whether it accepted the input. A panic is a bug.
+    /// Runs the parser and returns whether it accepted the input. A panic is a bug.
     run: fn(&[u8]) -> bool,
-    /// How many inputs a pass of the tests takes: about a second's worth without optimisation.
+    /// How many inputs the tests run: about one second's worth in an unoptimised build.
     pub test_inputs: u64,
 }
 
@@ -52,19 +52,19 @@ impl FuzzTarget {
         TARGETS.iter().find(|target| target.name == name)
     }
 
-    /// The input of this number; always the same.
+    /// The input with this number; the same for the same seed.
     pub fn input(&self, seed: u64, number: u64) -> Vec<u8> {
         let name = Sha256::digest(self.name.as_bytes());
         let name = u64::from_le_bytes(name[..8].try_into().expect("eight bytes"));
         (self.make)(&mut Rng::new(seed ^ name, number))
     }
 
-    /// Whether the parser accepted the input; an error is what it panicked with.
+    /// Whether the parser accepted the input; the error is its panic message.
     pub fn check(&self, input: &[u8]) -> Result<bool, String> {
         catch_unwind(AssertUnwindSafe(|| (self.run)(input))).map_err(|panic| message(panic.as_ref()))
     }
 
-    /// Inputs that failed before, with their names.
+    /// Inputs that failed before, with their paths.
     pub fn cases(&self) -> Vec<(String, Vec<u8>)> {
         let Ok(folder) = std::fs::read_dir(self.folder()) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = folder.flatten().map(|entry| entry.path()).collect();
@@ -73,7 +73,7 @@ impl FuzzTarget {
         paths.into_iter().map(read).collect()
     }
 
-    /// Keeps an input that failed.
+    /// Saves an input that failed.
     pub fn keep(&self, input: &[u8]) -> std::io::Result<PathBuf> {
         let digest = Sha256::digest(input);
         let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -90,5 +90,5 @@ impl FuzzTarget {
 
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a panic without a text").to_owned()
+    text.unwrap_or("a panic without a message").to_owned()
 }

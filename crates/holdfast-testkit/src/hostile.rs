@@ -1,6 +1,6 @@
-//! The service under servers that lie. Real workers read real OpenSSH servers whose `tar` and dump tools print hostile
-//! streams; what is taken for a backup is restored with honest tools. After each stream nothing may have been written
-//! beside the target, nothing may have run, every run must have ended, and memory must have stayed within its limit.
+//! The service against hostile servers. Real workers back up real OpenSSH servers whose `tar` and dump tools print
+//! hostile streams; accepted backups are restored with the genuine tools. After each stream, nothing may have been
+//! written outside the target or executed, every run must have ended, and memory must have stayed within its limit.
 
 mod streams;
 
@@ -21,24 +21,24 @@ use tokio_util::sync::CancellationToken;
 use self::streams::{Aim, FILLER, FILLER_LENGTH, Kind, Stream, Tail};
 use crate::{Engine, Fingerprint, Ignore, MariaDbServer, PostgresServer, Settings, SshServer, TestApp, TestUser};
 
-/// What the whole process may take, this harness and its copies of the streams among it. An honest backup takes a part
-/// of it; without bounds an endless stream would take all there is.
+/// The memory limit of the whole process, including this harness and its copies of the streams. An ordinary backup
+/// needs only a part of it; an unbounded buffer would exceed it with an endless stream.
 pub const MEMORY_BYTES: u64 = 512 * 1024 * 1024;
-/// Every run has ended by then, on a machine that has much else to do.
+/// Every run must end within this time, also on a busy machine.
 const LONGEST_RUN: Duration = Duration::from_secs(90);
-/// How long an endless stream goes on before somebody stops the run.
+/// How long an endless stream runs before its run is cancelled.
 const ENDLESS_FOR: Duration = Duration::from_millis(1500);
-/// Silence that fails a run.
+/// A run fails after this long without data.
 const STALL: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// More of them say nothing new.
+/// Stop after this many: more would add nothing new.
 const MOST_FAILURES: usize = 20;
-/// With so few streams, what their runs say is shown.
+/// With at most this many streams, the output of their runs is shown.
 const SHOWN_WHOLE: u64 = 5;
-/// What is in a file of the SSH user, where dumps are restored.
+/// The content of a private file of the SSH user on the server where dumps are restored.
 const SECRET: &str = "canary of the ssh user";
 const TENANT_PASSWORD: &str = "tenant of hostile";
-/// What names of the generators would make, were they taken as they are.
+/// Files that would appear if absolute names from the generators were used unchanged.
 const ABSOLUTE: &[&str] = &["/etc/x", "/x", "/evil", "/nowhere"];
 
 pub struct Plan {
@@ -46,7 +46,7 @@ pub struct Plan {
     /// The number of the first stream.
     pub first: u64,
     pub streams: u64,
-    /// Servers that are read at the same time.
+    /// How many servers are backed up at the same time.
     pub at_once: usize,
     /// How many dumps of each kind are loaded into a real database.
     pub loaded: u64,
@@ -57,10 +57,10 @@ pub struct Tally {
     pub streams: u64,
     pub accepted: u64,
     pub restored: u64,
-    /// Restores that were refused, or failed.
+    /// Restores that were refused or failed.
     pub not_restored: u64,
     pub longest: Duration,
-    /// How runs ended: how many, and the number of the first.
+    /// For each outcome of runs: how many, and the number of the first stream.
     pub ends: BTreeMap<String, (u64, u64)>,
 }
 
@@ -128,7 +128,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Pushes the streams through a service of its own. `tell` hears of progress.
+/// Sends the streams through a new service. `tell` is called with progress messages.
 pub async fn run(plan: &Plan, tell: impl Fn(&str) + Send + Sync + 'static) -> Report {
     let started = Instant::now();
     let panics = Panics::watch();
@@ -166,12 +166,12 @@ pub async fn run(plan: &Plan, tell: impl Fn(&str) + Send + Sync + 'static) -> Re
             })
         })
         .collect();
-    // Kept until all was looked at: the end of a server would end its programs.
+    // Kept until after the checks: stopping a server would also stop its programs.
     let mut done = Vec::new();
     for slot in slots {
         match slot.await {
             Ok(slot) => done.push(slot),
-            Err(error) => books.fail(format!("the harness itself: {error}")),
+            Err(error) => books.fail(format!("the harness failed: {error}")),
         }
     }
     for failure in bench.look_around().await.into_iter().chain(panics.seen()) {
@@ -181,17 +181,17 @@ pub async fn run(plan: &Plan, tell: impl Fn(&str) + Send + Sync + 'static) -> Re
     stop.cancel();
     let ended = tokio::time::timeout(LONGEST_RUN, async { tokio::join!(working, ticking) }).await;
     if ended.is_err() {
-        books.fail("the worker does not end".to_owned());
+        books.fail("the worker does not stop".to_owned());
     }
     let mut report = std::mem::take(&mut *books.report.lock().expect("nobody panics with it"));
     (report.seed, report.took, report.peak_bytes) = (plan.seed, started.elapsed(), peak_bytes());
     if report.peak_bytes > MEMORY_BYTES {
-        report.failures.push(format!("the service took {} MiB", report.peak_bytes >> 20));
+        report.failures.push(format!("the service used {} MiB", report.peak_bytes >> 20));
     }
     report
 }
 
-/// The most that this process ever had in memory.
+/// The peak memory use of this process.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -199,7 +199,7 @@ fn peak_bytes() -> u64 {
     kib.expect("a figure of the kernel") * 1024
 }
 
-/// What happened so far, for all slots.
+/// The results so far, shared by all slots.
 struct Books {
     report: Mutex<Report>,
     next: AtomicU64,
@@ -227,7 +227,7 @@ impl Books {
         }
     }
 
-    /// Says from time to time how far it is.
+    /// Reports progress after every hundred streams.
     fn progress(&self, number: u64) {
         if number.is_multiple_of(100) && number > 0 {
             let total = self.report.lock().expect("nobody panics with it").total();
@@ -238,7 +238,7 @@ impl Books {
     }
 }
 
-/// Whatever panics anywhere in the process, also where somebody catches it.
+/// Records all panics in the process, including those that are caught.
 struct Panics(Arc<Mutex<Vec<String>>>);
 
 impl Panics {
@@ -268,16 +268,16 @@ struct Bench {
     pg_dump: Vec<u8>,
     postgres: PostgresServer,
     mariadb: MariaDbServer,
-    /// How many dumps of a kind may still be loaded.
+    /// How many more dumps of each kind are to be loaded.
     left: BTreeMap<Kind, AtomicU64>,
-    /// Servers of PostgreSQL are restored as a whole, one at a time.
+    /// Restores of a whole PostgreSQL server run one at a time.
     whole_server: tokio::sync::Mutex<()>,
 }
 
 impl Bench {
     async fn start(plan: &Plan) -> Self {
         let mut settings = Settings::default();
-        // The clock moves by whole seconds, which a bucket must hold many of.
+        // The clock advances in whole seconds, so the rate limit needs a large burst.
         settings.limits.requests = Quota::per_second(1_000, 1_000_000);
         settings.engine.remote.stall = STALL;
         settings.engine.remote.finish = LONGEST_RUN / 3;
@@ -307,7 +307,7 @@ impl Bench {
         Self { app, user, destination, folder, pg_dump, postgres, mariadb, left, whole_server }
     }
 
-    /// What must hold at the end for all of them.
+    /// Checks what must hold after all streams.
     async fn look_around(&self) -> Vec<String> {
         let mut failures = Vec::new();
         let asked = "SELECT count(*) FROM pg_roles WHERE rolname = 'evil' OR (rolname = 'tenant' AND rolsuper)";
@@ -331,13 +331,13 @@ impl Bench {
             tokio::time::sleep(LOOK_EVERY).await;
         }
         if has_process(&mark) {
-            failures.push("programs of a server go on after their runs have ended".to_owned());
+            failures.push("programs on a server still run after their runs have ended".to_owned());
         }
         failures
     }
 }
 
-/// Whether a process was started with this at the beginning of one of its variables.
+/// Whether any process has an environment variable that starts with this text.
 fn has_process(mark: &[u8]) -> bool {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut variables = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
@@ -356,7 +356,7 @@ fn psql(postgres: &PostgresServer, database: &str, sql: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Somebody who may make databases and nothing else, and an honest dump with room for a payload.
+/// Creates a role that may only create databases, and returns a genuine dump with room for a payload.
 fn prepare_postgres(postgres: &PostgresServer) -> Vec<u8> {
     wait_until(|| {
         let asked = Command::new("psql").args(["-XAtq", "-d", &postgres.url("postgres"), "-c", "SELECT 1"]).output();
@@ -364,7 +364,7 @@ fn prepare_postgres(postgres: &PostgresServer) -> Vec<u8> {
     });
     psql(postgres, "postgres", "CREATE ROLE tenant LOGIN CREATEDB");
     psql(postgres, "postgres", "CREATE DATABASE shop");
-    // As long as the filler has to be, with the quote and the semicolon after it.
+    // The statement has the length of the filler, including the quote and the semicolon at its end.
     let comment = "x".repeat(FILLER_LENGTH - FILLER.len() - 2);
     psql(
         postgres,
@@ -386,7 +386,7 @@ fn wait_until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Local files are open on the server's side, so that only the client keeps them closed.
+/// Enables `local_infile` on the server, so that only the client prevents it.
 fn prepare_mariadb(mariadb: &MariaDbServer) {
     mariadb.sql(
         "mysql",
@@ -398,7 +398,7 @@ fn prepare_mariadb(mariadb: &MariaDbServer) {
     );
 }
 
-/// Whether a table has a line of the file that only the SSH user may read.
+/// Whether a table contains the content of the private file of the SSH user.
 fn has_secret(mariadb: &MariaDbServer, database: &str, table: &str) -> bool {
     let column = format!(
         "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = '{database}' AND table_name = '{table}' \
@@ -408,7 +408,7 @@ fn has_secret(mariadb: &MariaDbServer, database: &str, table: &str) -> bool {
     mariadb.sql("mysql", &column).trim() == "1" && mariadb.sql("mysql", &rows).trim() != "0"
 }
 
-/// Programs of a server that lies: they play what lies in the folder that their session names.
+/// Programs of a hostile server: they play the files in the folder given by `HOSTILE` in their environment.
 fn write_shims(folder: &Path) {
     const PLAY: &str = r#"
 cat "$HOSTILE/stream"
@@ -446,15 +446,15 @@ fi
     }
 }
 
-/// A server that lies, one that does not, and what must not change.
+/// A hostile server, an honest one, and the files that must not change.
 struct Slot {
     bench: Arc<Bench>,
     folder: PathBuf,
     aim: Aim,
     tasks: BTreeMap<Kind, i64>,
-    /// The honest one, where dumps are loaded as somebody who may do little.
+    /// The honest server, with a database account that has few rights.
     tenant: i64,
-    /// The same, as the superuser that whole servers of PostgreSQL need.
+    /// The same server with a superuser, which restores of a whole PostgreSQL server need.
     superuser: i64,
     before: Fingerprint,
     _servers: [SshServer; 2],
@@ -468,7 +468,7 @@ impl Slot {
             std::fs::create_dir_all(folder.join(path)).expect("our own folder");
         }
         let markers = folder.join("markers");
-        // Database servers may run as other users; if a payload runs there, it shall be seen.
+        // Database servers may run as other users; a payload that runs there must be detected, too.
         open(&folder, 0o755);
         open(&markers, 0o777);
         let marker = format!("{}/sourced", markers.display());
@@ -535,7 +535,7 @@ impl Slot {
         }
     }
 
-    /// One stream: backed up, and restored when it was taken for a backup. An error is a rule that was broken.
+    /// Backs up one stream, and restores it if it was accepted. An error means that a rule was broken.
     async fn push(
         &self,
         name: &'static str,
@@ -564,14 +564,14 @@ impl Slot {
             return Ok(());
         }
         if is_endless {
-            return Err("an endless stream was taken for a backup".to_owned());
+            return Err("an endless stream was accepted as a backup".to_owned());
         }
         books.note(name, |tally| tally.accepted += 1);
         let backups = client.get(&format!("/api/backups?per_page=100&backup_task_id={task}")).await.expect(200);
         let own = backups["data"].as_array().and_then(|all| all.iter().find(|backup| backup["run_id"] == log["id"]));
-        let own = own.ok_or_else(|| format!("run {} is successful and has no backup", log["id"]))?;
+        let own = own.ok_or_else(|| format!("run {} is successful but has no backup", log["id"]))?;
         let restored = self.restore(kind, number, own).await?;
-        // So that the list stays short: what looks odd beside the ones before holds retention.
+        // Keeps the list short: retention is on hold when a backup looks suspicious next to earlier ones.
         let deleted = client.delete(&format!("/api/backups/{}", own["id"])).await;
         if deleted.status >= 300 {
             return Err(format!("the backup cannot be deleted: {}", deleted.text));
@@ -602,7 +602,7 @@ impl Slot {
         write("greeting", (!stream.greeting.is_empty()).then_some(&stream.greeting));
     }
 
-    /// Waits for the end of a run; `cancel` stops one that has none of its own.
+    /// Waits until a run ends; `cancel` is the path that cancels an endless one.
     async fn ended(&self, path: &str, cancel: Option<&str>, started: Instant) -> Result<Value, String> {
         let client = &self.bench.user.client;
         let mut cancel = cancel;
@@ -612,7 +612,7 @@ impl Slot {
                 return Ok(run);
             }
             if let Some(path) = cancel.take_if(|_| started.elapsed() > ENDLESS_FOR) {
-                // 409 when it ended just now.
+                // Responds with 409 if the run has just ended.
                 let _either = client.act(path).await;
             }
             if started.elapsed() > LONGEST_RUN {
@@ -622,7 +622,7 @@ impl Slot {
         }
     }
 
-    /// Restores with honest tools; nothing when enough dumps of the kind were loaded already.
+    /// Restores with the genuine tools; returns `None` when enough dumps of this kind have been loaded.
     async fn restore(&self, kind: Kind, number: u64, backup: &Value) -> Result<Option<Value>, String> {
         let bench = &self.bench;
         let left = &bench.left[&kind];
@@ -651,7 +651,7 @@ impl Slot {
         match kind {
             Kind::Files => look_into(&target)?,
             Kind::Postgres => {
-                // A dump may say that its database is a template, which cannot be dropped.
+                // A dump may declare its database a template, which cannot be dropped.
                 let plain = format!("UPDATE pg_database SET datistemplate = false WHERE datname = '{database}'");
                 psql(&bench.postgres, "postgres", &plain);
                 psql(&bench.postgres, "postgres", &format!("DROP DATABASE IF EXISTS {database} WITH (FORCE)"));
@@ -660,7 +660,7 @@ impl Slot {
                 let has_loot = ["t", "loot"].iter().any(|table| has_secret(&bench.mariadb, &database, table));
                 bench.mariadb.sql("mysql", &format!("DROP DATABASE IF EXISTS {database}"));
                 if has_loot {
-                    return Err("a dump took a file along".to_owned());
+                    return Err("a dump read a private file".to_owned());
                 }
             }
             Kind::PostgresServer | Kind::MysqlServer => {}
@@ -668,7 +668,7 @@ impl Slot {
         Ok(Some(run))
     }
 
-    /// Whether anything was written or ran where it must not. What was is cleared away, so that it is told once.
+    /// Checks that nothing was written or run where it must not. Violations are removed, so that each is reported once.
     fn look_around(&mut self) -> Vec<String> {
         let mut failures = Vec::new();
         let targets = self.folder.join("targets");
@@ -678,21 +678,21 @@ impl Slot {
         for path in names(&targets) {
             let is_target = path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit));
             if !is_target {
-                failures.push(format!("{} was written beside the target", path.display()));
+                failures.push(format!("{} was written next to the target", path.display()));
             }
             remove(&path);
         }
         for path in names(&self.folder) {
             let is_ours = ["hostile", "source", "targets", "markers", "world"].iter().any(|name| path.ends_with(name));
             if !is_ours {
-                failures.push(format!("{} was written outside of the target", path.display()));
+                failures.push(format!("{} was written outside the target", path.display()));
                 remove(&path);
             }
         }
         let now = Fingerprint::of(Path::new(&self.aim.world));
         let changes = self.before.differences(&now, Ignore::default());
         if !changes.is_empty() {
-            failures.push(format!("what must not change did: {}", changes.join("; ")));
+            failures.push(format!("protected files changed: {}", changes.join("; ")));
             self.before = now;
         }
         for path in names(Path::new(&self.aim.markers)) {
@@ -703,7 +703,7 @@ impl Slot {
         failures.extend(absolute.map(|path| format!("{path} was written")));
         let peak = peak_bytes();
         if peak > MEMORY_BYTES {
-            failures.push(format!("{} MiB were in use by the end of this one", peak >> 20));
+            failures.push(format!("peak memory use reached {} MiB", peak >> 20));
         }
         failures
     }
@@ -727,23 +727,23 @@ fn task_body(kind: Kind, server: i64, destination: i64, source: &Path) -> Value 
     body
 }
 
-/// `successful`, or the class of the failure. A fault of our own is a broken rule.
+/// `successful`, `cancelled` or the error code. An internal error is a broken rule.
 fn how(run: &Value) -> Result<String, String> {
     let status = run["status"].as_str().unwrap_or_default();
     let code = run["error_code"].as_str();
     match (status, code) {
         ("successful" | "cancelled", _) => Ok(status.to_owned()),
         (_, Some(code)) if code != "internal" => Ok(code.to_owned()),
-        _ => Err(format!("a run failed by a fault of ours: {run}")),
+        _ => Err(format!("a run failed with an internal error: {run}")),
     }
 }
 
-/// Devices come back only when somebody asks for them.
+/// Checks that there are no devices: they are restored only on request.
 fn look_into(folder: &Path) -> Result<(), String> {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let kind = entry.file_type().map_err(|error| error.to_string())?;
         if kind.is_block_device() || kind.is_char_device() {
-            return Err(format!("{} is a device that nobody asked for", entry.path().display()));
+            return Err(format!("{} is a device, which was not requested", entry.path().display()));
         }
         if kind.is_dir() {
             look_into(&entry.path())?;
@@ -752,7 +752,7 @@ fn look_into(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whatever it is, and however its folders are closed.
+/// Removes a file or a folder, also one without permissions.
 fn remove(path: &Path) {
     let _either = std::fs::remove_file(path);
     let mut command = Command::new("sh");

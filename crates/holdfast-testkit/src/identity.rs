@@ -1,4 +1,4 @@
-//! Certificates that nobody knows.
+//! Self-signed certificates.
 
 use std::io;
 use std::process::Command;
@@ -10,14 +10,14 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A key and its own certificate, as PEM.
+/// A private key and its self-signed certificate, as PEM.
 pub(crate) struct Identity {
     pub key: Vec<u8>,
     pub certificate: Vec<u8>,
 }
 
 impl Identity {
-    /// For loopback, and for these buckets as hosts.
+    /// A certificate for loopback, and for these buckets as host names.
     pub(crate) fn of_buckets(buckets: &[&str]) -> io::Result<Self> {
         let names: String = buckets.iter().map(|bucket| format!(",DNS:{bucket}.localhost")).collect();
         let folder = tempfile::tempdir()?;

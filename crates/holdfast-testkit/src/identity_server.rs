@@ -1,4 +1,4 @@
-//! A provider of identities: OpenID Connect and GitHub's own way, as strict as the real ones about what it is sent.
+//! An identity provider for OpenID Connect and GitHub's OAuth, as strict as the real ones about requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 pub const CLIENT_ID: &str = "holdfast client";
 pub const CLIENT_SECRET: &str = "s3cret/+ %";
 
-/// What was asked for with a code.
+/// The authorization request that a code was issued for.
 struct Asked {
     redirect_uri: String,
     challenge: String,
@@ -29,11 +29,11 @@ struct Asked {
 struct Shared {
     base_url: String,
     codes: Mutex<HashMap<String, Asked>>,
-    /// Who is signed in there: whoever comes is this one.
+    /// The account that everybody is signed in with at the provider.
     subject: Mutex<i64>,
 }
 
-/// Ends with the test's runtime.
+/// Stops with the test's runtime.
 pub struct IdentityServer {
     shared: Arc<Shared>,
 }
@@ -61,7 +61,7 @@ impl IdentityServer {
         &self.shared.base_url
     }
 
-    /// Signs somebody else in there.
+    /// Signs in with another account at the provider.
     pub fn become_other(&self, subject: i64) {
         *self.shared.subject.lock().expect("no test panics here") = subject;
     }
@@ -100,7 +100,7 @@ async fn token(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Stri
         format!("Basic {}", BASE64_STANDARD.encode(format!("{}:{}", encoded(CLIENT_ID), encoded(CLIENT_SECRET))));
     let is_known = headers.get(header::AUTHORIZATION).is_some_and(|value| value.as_bytes() == basic.as_bytes())
         || (text("client_id") == CLIENT_ID && text("client_secret") == CLIENT_SECRET);
-    // A code works once.
+    // A code is valid once.
     let asked = shared.codes.lock().expect("no test panics here").remove(text("code"));
     let proof = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(text("code_verifier")));
     let Some(asked) =

@@ -1,6 +1,6 @@
-//! Test support: a running app on either database, callers with tokens, factories, and private servers that end with
-//! the test.
-#![allow(clippy::print_stderr, reason = "tests speak on the terminal")]
+//! Test support: a running app on either database, API clients with tokens, factories, and private servers that stop
+//! with the test.
+#![allow(clippy::print_stderr, reason = "tests print to the terminal")]
 
 mod both_engines;
 mod chromium;

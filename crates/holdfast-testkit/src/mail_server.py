@@ -1,4 +1,4 @@
-"""A mail server for tests: takes mails, takes them apart, and writes them down."""
+"""A mail server for tests: accepts messages, parses them, and saves them as JSON."""
 
 import asyncio
 import base64

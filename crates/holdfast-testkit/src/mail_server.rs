@@ -1,5 +1,5 @@
-//! A mail server on loopback: aiosmtpd, which speaks SMTP as others do, with STARTTLS and logins. What it takes it also
-//! takes apart, so that the mails are read by another program than the one that wrote them.
+//! A mail server on loopback: aiosmtpd with STARTTLS and logins. It also parses the messages it receives, so that they
+//! are read by an implementation other than the one that wrote them.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub struct Mail {
     pub headers: Vec<(String, String)>,
     pub text: String,
     pub html: String,
-    /// Content id, kind and bytes in base64 of everything else.
+    /// Content id, MIME type and base64 content of all other parts.
     pub pictures: Vec<(String, String, String)>,
 }
 
@@ -43,7 +43,7 @@ impl MailServer {
     pub const USER: &str = "holdfast";
     pub const PASSWORD: &str = "mail p/w+?";
 
-    /// Takes mail only after STARTTLS and a login.
+    /// Accepts mail only after STARTTLS and a login.
     pub fn start() -> Self {
         Self::start_as("starttls")
     }
@@ -53,7 +53,7 @@ impl MailServer {
         Self::start_as("tls")
     }
 
-    /// Takes mail from everybody, in the open.
+    /// Accepts mail from anybody, without TLS.
     pub fn start_open() -> Self {
         Self::start_as("open")
     }
@@ -82,12 +82,12 @@ impl MailServer {
         self.port
     }
 
-    /// What a client must trust.
+    /// The certificate that a client must trust.
     pub fn certificate(&self) -> &[u8] {
         &self.certificate
     }
 
-    /// Whether a mail to a slow mailbox has been answered by now.
+    /// Whether the server has responded to a mail to a `slow` mailbox.
     pub fn has_answered_late(&self) -> bool {
         self.mails.join("late").exists()
     }

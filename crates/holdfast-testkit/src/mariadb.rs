@@ -1,4 +1,4 @@
-//! A MariaDB of our own: one per test process, one database per test.
+//! A private MariaDB server: one per test process, with one database per test.
 
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -13,23 +13,23 @@ use crate::service::{Service, StopSignal, free_port};
 pub struct MariaDbServer {
     port: u16,
     socket: PathBuf,
-    /// Kept for its end.
+    /// Stops the server when dropped.
     _service: Service,
 }
 
 impl MariaDbServer {
-    /// The server that all tests of this process share. It ends when the process does.
+    /// The server that all tests of this process share. It stops when the process exits.
     pub fn shared() -> &'static Self {
         static SERVER: OnceLock<MariaDbServer> = OnceLock::new();
         SERVER.get_or_init(Self::start)
     }
 
-    /// Without waiting for the disk, which tests do not need. `root` has no password.
+    /// Without durable writes, which tests do not need. `root` has no password.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// One that says it is MySQL, which prepares fewer statements.
+    /// A server that reports a version of MySQL, which can prepare fewer kinds of statements.
     pub fn like_mysql() -> Self {
         Self::start_with(&["--version=8.0.36"])
     }
@@ -40,13 +40,13 @@ impl MariaDbServer {
         if let Some((uid, gid)) = user {
             std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).expect("root can give folders away");
         }
-        // Open to all, as the socket's folder is on a real machine: the tests may run as another user than the server.
+        // Accessible to all, as the socket's folder usually is: the tests may run as a different user than the server.
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).expect("our own folder");
         let data = folder.join("data").display().to_string();
         let mut install = Command::new("mariadb-install-db");
         install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
         install.args(["--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-flush-method=nosync"]);
-        // Its own temporary folder: ours may be closed to the server's user.
+        // Its own temporary folder: the server's user may have no access to ours.
         let said_temporary = format!("--tmpdir={}", folder.display());
         install.arg(format!("--datadir={data}")).arg(&said_temporary).current_dir(&folder);
         if let Some((uid, gid)) = user {
@@ -57,7 +57,7 @@ impl MariaDbServer {
         let socket = folder.join("socket");
         let (server, said_socket) = (find_server(), format!("--socket={}", socket.display()));
         let (said_data, pid_file) = (format!("--datadir={data}"), format!("--pid-file={data}/pid"));
-        // Another process can take the port between our look at it and the server's.
+        // Another process can take the port before the server binds it.
         for _ in 0..10 {
             let port = free_port();
             let said_port = format!("--port={port}");
@@ -71,7 +71,7 @@ impl MariaDbServer {
             let mut service = Service::start_ended_by(StopSignal::Terminate, &folder, user, &command);
             if service.wait_for_log(from, "ready for connections") {
                 let server = Self { port, socket, _service: service };
-                // An anonymous user at `localhost` would come before a named one at `%`.
+                // An anonymous user at `localhost` would take precedence over a named user at `%`.
                 server.sql("mysql", "DELETE FROM global_priv WHERE user = ''; FLUSH PRIVILEGES;");
                 return server;
             }
@@ -90,13 +90,13 @@ impl MariaDbServer {
         self.port
     }
 
-    /// Runs statements as `root`; gives the rows, with tabs between columns and without headings.
+    /// Runs statements as `root`; returns the rows, with tabs between columns and no headings.
     pub fn sql(&self, database: &str, text: &str) -> String {
         let said = self.statements("root", database, ";", text.as_bytes());
-        String::from_utf8(said).expect("a server that speaks UTF-8")
+        String::from_utf8(said).expect("the server sends UTF-8")
     }
 
-    /// Runs statements that this delimiter ends, as a user without a password. Any byte may be in them.
+    /// Runs statements, separated by the delimiter, as a user without a password. They may contain any bytes.
     pub fn statements(&self, user: &str, database: &str, delimiter: &str, text: &[u8]) -> Vec<u8> {
         let mut client = Command::new("mariadb");
         client.args(["--no-defaults", "--batch", "--skip-column-names", "--default-character-set=utf8mb4"]);
@@ -106,7 +106,7 @@ impl MariaDbServer {
         let mut client = client.spawn().expect("the mariadb client can be run");
         let mut input = client.stdin.take().expect("a pipe");
         let text = text.to_owned();
-        // On its own thread: a long text and a long answer would wait for each other.
+        // On its own thread: with long input and long output, both processes would block.
         let writer = std::thread::spawn(move || input.write_all(&text));
         let done = client.wait_with_output().expect("the client ends");
         assert!(done.status.success(), "mariadb: {}", String::from_utf8_lossy(&done.stderr));
@@ -114,7 +114,7 @@ impl MariaDbServer {
         done.stdout
     }
 
-    /// An empty database; gives its name.
+    /// Creates an empty database and returns its name.
     pub fn create_database(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let name = format!("test_{}", NEXT.fetch_add(1, Ordering::SeqCst));
@@ -122,7 +122,7 @@ impl MariaDbServer {
         name
     }
 
-    /// A user who may do everything in one database, by socket and by TCP; `*` is all of them.
+    /// Creates a user with all rights to one database, by socket and by TCP; `*` stands for all databases.
     pub fn create_user(&self, name: &str, password: &str, database: &str) {
         let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
         let (user, password) = (quoted(name), quoted(password));
@@ -137,7 +137,7 @@ impl MariaDbServer {
     }
 }
 
-/// Debian keeps the server off the path of users who are not root.
+/// Debian keeps the server off the path of users other than root.
 fn find_server() -> String {
     let places = ["/usr/sbin/mariadbd", "/usr/bin/mariadbd", "/usr/libexec/mariadbd"];
     let found = places.into_iter().find(|path| Path::new(path).exists());

@@ -1,5 +1,5 @@
-//! An SFTP server that lets people in with a password. OpenSSH's own takes only passwords of the machine's accounts, which
-//! no test should make; so the SSH is another library's, and OpenSSH's `sftp-server` does the rest.
+//! An SFTP server with password logins. OpenSSH accepts only the passwords of system accounts, which no test should
+//! create; so russh serves SSH here, and the `sftp-server` of OpenSSH serves SFTP.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use russh::server::{Auth, ChannelOpenHandle, Config, Handler, Msg, Response, Ses
 use russh::{Channel, ChannelId, MethodKind, MethodSet};
 use tokio::net::TcpListener;
 
-/// How passwords are asked for.
+/// The authentication method of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PasswordMethod {
     Password,
-    /// As the answer to a question, as some appliances have it.
+    /// Asks for the password in a prompt, as some appliances do.
     KeyboardInteractive,
 }
 
@@ -35,7 +35,7 @@ impl PasswordServer {
     pub const USERNAME: &'static str = "storage";
     pub const PASSWORD: &'static str = "correct horse";
 
-    /// Sessions begin in `folder`; `arguments` are those of `sftp-server`.
+    /// Sessions start in `folder`; `arguments` are passed to `sftp-server`.
     pub async fn start(method: PasswordMethod, folder: &Path, arguments: &[&str]) -> Self {
         let seed = holdfast_core::random::bytes::<32>();
         let pair = Ed25519Keypair::from_seed(&seed);
@@ -61,7 +61,7 @@ impl PasswordServer {
             while let Ok((stream, _)) = listener.accept().await {
                 let (config, visitor) = (config.clone(), visitor.another());
                 tokio::spawn(async move {
-                    // A client that goes away early is none of our business.
+                    // It does not matter when a client disconnects early.
                     if let Ok(session) = russh::server::run_stream(config, stream, visitor).await {
                         let _gone = session.await;
                     }
@@ -80,7 +80,7 @@ impl PasswordServer {
         &self.fingerprint
     }
 
-    /// Passwords that were given, right or wrong.
+    /// How many passwords were tried, right or wrong.
     pub fn tries(&self) -> usize {
         self.tries.load(Ordering::SeqCst)
     }
@@ -121,7 +121,7 @@ impl Visitor {
     fn judge(&self, user: &str, password: &[u8]) -> Auth {
         self.tries.fetch_add(1, Ordering::SeqCst);
         let is_right = user == PasswordServer::USERNAME && password == PasswordServer::PASSWORD.as_bytes();
-        // As OpenSSH does, the server goes on offering what it takes.
+        // Like OpenSSH, the server keeps offering its method.
         let methods = Some(MethodSet::from(&[kind(self.method)][..]));
         if is_right { Auth::Accept } else { Auth::Reject { proceed_with_methods: methods, partial_success: false } }
     }
@@ -184,7 +184,7 @@ impl Handler for Visitor {
         tokio::spawn(async move {
             let (input, output) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
             let mut process = tokio::io::join(output, input);
-            // Ends with whoever ends first.
+            // Ends when either side closes.
             let _ended = tokio::io::copy_bidirectional(&mut opened.into_stream(), &mut process).await;
             drop(child);
         });

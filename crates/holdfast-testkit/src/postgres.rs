@@ -1,4 +1,4 @@
-//! A PostgreSQL of our own: one per test process, one database per test.
+//! A private PostgreSQL server: one per test process, with one database per test.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -17,18 +17,18 @@ pub struct PostgresServer {
     folder: PathBuf,
     command: Vec<String>,
     user: Option<(u32, u32)>,
-    /// Taken out while it is down.
+    /// `None` while it is stopped.
     service: Option<Service>,
 }
 
 impl PostgresServer {
-    /// The server that all tests of this process share. It ends when the process does.
+    /// The server that all tests of this process share. It stops when the process exits.
     pub fn shared() -> &'static Self {
         static SERVER: OnceLock<PostgresServer> = OnceLock::new();
         SERVER.get_or_init(|| Self::start(false))
     }
 
-    /// Durable as in production, or without waiting for the disk, which tests do not need.
+    /// With `durable`, `fsync` is on as in production; most tests do not need that.
     pub fn start(durable: bool) -> Self {
         let folder = tempfile::Builder::new().prefix("holdfast-pg-").tempdir().expect("a temporary folder").keep();
         let bin = find_bin();
@@ -57,7 +57,7 @@ impl PostgresServer {
         server
     }
 
-    /// Ends the server, with its clients' connections, as an administrator would.
+    /// Shuts the server down and closes the connections of its clients, as an administrator would.
     pub fn stop(&mut self) {
         if let Some(service) = self.service.take() {
             service.stop_keeping_folder();
@@ -68,7 +68,7 @@ impl PostgresServer {
         let command: Vec<&str> = self.command.iter().map(String::as_str).collect();
         let mut service = Service::start(&self.folder, self.user, &command);
         service.wait_for_port(self.port, &self.folder.join("log"));
-        // The port opens a moment before the server takes connections.
+        // The port opens a moment before the server accepts connections.
         let port = self.port.to_string();
         let deadline = Instant::now() + Duration::from_secs(60);
         let is_ready = || {
@@ -76,7 +76,7 @@ impl PostgresServer {
             asking.args(["--quiet", "--host=127.0.0.1", "--port", &port]).status().is_ok_and(|status| status.success())
         };
         while !is_ready() {
-            assert!(Instant::now() < deadline, "PostgreSQL does not take connections");
+            assert!(Instant::now() < deadline, "PostgreSQL does not accept connections");
             std::thread::sleep(Duration::from_millis(20));
         }
         self.service = Some(service);
@@ -90,7 +90,7 @@ impl PostgresServer {
         format!("postgres://holdfast@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// An empty database; gives its URL.
+    /// Creates an empty database and returns its URL.
     pub async fn create_database(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let name = format!("test_{}", NEXT.fetch_add(1, Ordering::SeqCst));
@@ -101,7 +101,7 @@ impl PostgresServer {
     }
 }
 
-/// The newest PostgreSQL of the machine: Debian keeps its binaries off the path.
+/// The binaries of the newest installed PostgreSQL; Debian keeps them off the path.
 fn find_bin() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut bins: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();

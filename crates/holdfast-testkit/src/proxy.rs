@@ -1,6 +1,6 @@
-//! A TCP proxy with faults that can be switched while it runs: distance, narrow lines, cuts, silence, refusal.
+//! A TCP proxy with faults that can be changed while it runs: latency, limited bandwidth, resets, silence, refusal.
 //!
-//! It has a runtime of its own, so it works under any runtime of a test, or none.
+//! It has its own runtime, so a test needs none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -16,21 +16,21 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// The most one read takes.
+/// The largest read.
 const CHUNK: usize = 256 * 1024;
-/// Shorter reads are copied, so that a slow line's small pieces do not each hold a whole buffer.
+/// Shorter reads are copied, so that the small pieces of a slow line do not each hold a whole buffer.
 const SMALL: usize = 16 * 1024;
-/// What may be under way in one direction of one connection: 1 GB/s over a quarter of a second.
+/// The most bytes in flight in one direction of one connection: 1 GB/s with a latency of a quarter of a second.
 const IN_FLIGHT: usize = 256 * 1024 * 1024;
 
-/// What the line does to traffic, apart from the budget.
+/// The current faults, except for the budget.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Line {
     delay: Duration,
     bytes_per_second: Option<u64>,
     silent: bool,
     refusing: bool,
-    /// Counts cuts: a connection ends when this changes.
+    /// The number of cuts: a connection is reset when this changes.
     cuts: u64,
 }
 
@@ -40,13 +40,13 @@ enum Fault {
     Silence,
 }
 
-/// Bytes that may still pass from server to client before a fault.
+/// How many bytes may still pass from server to client before a fault.
 struct Budget {
     left: u64,
-    /// Being written at this moment: the fault comes when all of it has left.
+    /// Bytes being written now: the fault occurs when all of them are sent.
     reserved: u64,
     fault: Fault,
-    /// Tells it from an earlier one, under which a write may have begun.
+    /// Distinguishes it from an earlier budget, which a write may have started under.
     number: u64,
 }
 
@@ -60,7 +60,7 @@ struct Shared {
     clock: Clock,
     line: watch::Sender<Line>,
     budget: Mutex<Option<Budget>>,
-    /// For each direction, when the narrow line is free again: all connections share it.
+    /// For each direction, when the throttled line, which all connections share, is free again.
     free_at: [Mutex<Option<Instant>>; 2],
     listening: AtomicBool,
     accepted: AtomicUsize,
@@ -69,7 +69,7 @@ struct Shared {
     to_client: AtomicU64,
 }
 
-/// Stands between a client and a server on this machine. Dropping it resets its connections.
+/// A proxy between a client and a server on this machine. Dropping it resets its connections.
 pub struct FaultProxy {
     port: u16,
     shared: Arc<Shared>,
@@ -77,11 +77,11 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// A proxy before `127.0.0.1:target_port`, without faults.
+    /// Starts a proxy in front of `127.0.0.1:target_port`, without faults.
     pub fn start(target_port: u16) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("threads can be started");
-        // Bound for as long as we live, never listening: while we refuse, nobody else can get the port.
+        // Bound but never listening: it keeps the port reserved while the proxy refuses connections.
         let (holder, address) = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("loopback has free ports");
         let shared = Arc::new(Shared {
             clock: Clock::start(),
@@ -106,38 +106,38 @@ impl FaultProxy {
         self.port
     }
 
-    /// Latency of one direction, so half of a round trip; it does not limit throughput. Opening a connection costs
-    /// what it does on a real line: its first bytes come as late as after a handshake at that distance.
+    /// Sets the latency of one direction, which is half a round trip; it does not limit throughput. The first bytes of
+    /// a connection are also delayed by the time that a handshake with this latency takes.
     pub fn delay(&self, one_way: Duration) {
         self.shared.line.send_modify(|line| line.delay = one_way);
     }
 
-    /// What all connections together can carry in each direction.
+    /// Limits the bandwidth of all connections together, in each direction.
     pub fn throttle(&self, bytes_per_second: u64) {
-        assert!(bytes_per_second > 0, "nothing at all is silence_after(0)");
+        assert!(bytes_per_second > 0, "use silence_after(0) to stop all traffic");
         self.shared.line.send_modify(|line| line.bytes_per_second = Some(bytes_per_second));
     }
 
-    /// Resets every connection once this many more bytes, over all connections, went from server to client. Then the
-    /// fault is over: connections made later are left alone. A client may get to see fewer bytes: a reset drops what
-    /// still lies in the kernel.
+    /// Resets every connection once this many more bytes, over all connections, have gone from server to client. Then
+    /// the fault is over: later connections are not affected. A client may see fewer bytes, because a reset discards
+    /// what the kernel has not delivered yet.
     pub fn cut_after(&self, bytes: u64) {
         self.set_budget(bytes, Fault::Cut);
     }
 
-    /// Forwards nothing more, in either direction, once this many more bytes went from server to client. Connections
-    /// stay open, new ones are taken, and all of them go on after `heal`.
+    /// Stops forwarding in both directions once this many more bytes have gone from server to client. Connections stay
+    /// open, new ones are accepted, and all of them continue after `heal`.
     pub fn silence_after(&self, bytes: u64) {
         self.set_budget(bytes, Fault::Silence);
     }
 
-    /// Refuses new connections, as a port without a server does. Those that are open live on.
+    /// Refuses new connections, like a port without a server. Open connections are not affected.
     pub fn refuse(&self) {
         self.shared.line.send_modify(|line| line.refusing = true);
         self.wait_until_listening(false);
     }
 
-    /// Ends all faults, and the distance.
+    /// Ends all faults, including latency.
     pub fn heal(&self) {
         *lock(&self.shared.budget) = None;
         self.shared.free_at.iter().for_each(|free_at| *lock(free_at) = None);
@@ -145,7 +145,7 @@ impl FaultProxy {
         self.wait_until_listening(true);
     }
 
-    /// The listener is the runtime's, so a caller's next connection could come before the change.
+    /// The runtime changes the listener asynchronously: without waiting, the caller might connect before the change.
     fn wait_until_listening(&self, expected: bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.shared.listening.load(Ordering::SeqCst) != expected {
@@ -154,7 +154,7 @@ impl FaultProxy {
         }
     }
 
-    /// Connections taken so far.
+    /// Connections accepted so far.
     pub fn connections(&self) -> usize {
         self.shared.accepted.load(Ordering::SeqCst)
     }
@@ -189,21 +189,21 @@ impl Drop for FaultProxy {
     fn drop(&mut self) {
         self.shared.line.send_modify(|line| line.cuts += 1);
         if let Some(runtime) = self.runtime.take() {
-            // Not waiting: we may be inside another runtime, which forbids it.
+            // Without waiting: blocking is forbidden inside another runtime.
             runtime.shutdown_background();
         }
     }
 }
 
 impl Shared {
-    /// Writes what may pass, and counts it.
+    /// Writes as much as the budget allows, and counts it.
     fn write(&self, direction: Direction, to: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
         if direction == Direction::ToServer {
             let written = to.try_write(bytes)?;
             self.to_server.fetch_add(written as u64, Ordering::SeqCst);
             return Ok(written);
         }
-        // Reserved before and settled after, instead of a lock around: connections do not wait for each other.
+        // Reserved before the write and settled after it, without holding the lock, so that connections do not block.
         let mut reservation = None;
         let mut allowed = bytes.len();
         if let Some(budget) = &mut *lock(&self.budget) {
@@ -235,7 +235,7 @@ impl Shared {
         *budget = None;
     }
 
-    /// Takes the narrow line for some bytes; gives the moment when the last of them has left.
+    /// Reserves the throttled line for some bytes; returns when the last of them is sent.
     fn occupy(&self, direction: Direction, now: Instant, bytes: usize, bytes_per_second: u64) -> Instant {
         let mut free_at = lock(&self.free_at[direction as usize]);
         let start = free_at.map_or(now, |at| at.max(now));
@@ -245,7 +245,7 @@ impl Shared {
     }
 }
 
-/// Wakes tasks at a moment. Tokio's own timer counts in milliseconds, and rounds up: at 10 ms that is a tenth.
+/// A precise timer. The one of tokio rounds up to milliseconds, which is an error of up to 10 % at 10 ms.
 struct Clock {
     requests: mpsc::Sender<Alarm>,
 }
@@ -256,12 +256,12 @@ struct Alarm {
 }
 
 impl Clock {
-    /// What a wake-up costs: less than that is not worth one.
+    /// About the cost of a wake-up: shorter waits are skipped.
     const TOLERANCE: Duration = Duration::from_micros(50);
 
     fn start() -> Self {
         let (requests, incoming) = mpsc::channel();
-        // Ends when its proxy, and all tasks of it, are gone.
+        // The thread ends when the proxy and all of its tasks are gone.
         std::thread::spawn(move || Self::run(&incoming));
         Self { requests }
     }
@@ -272,7 +272,7 @@ impl Clock {
         loop {
             let now = Instant::now();
             while let Some(next) = alarms.first_entry().filter(|next| next.key().0 <= now + Self::TOLERANCE) {
-                // Nobody waits any more when the connection is gone.
+                // Fails when the connection, and so the waiting task, is gone.
                 let _gone = next.remove().send(());
             }
             let received = match alarms.first_key_value() {
@@ -300,10 +300,10 @@ impl Clock {
     }
 }
 
-/// Bytes on their way, with the moment they arrive; none at all is the end of the stream.
+/// Bytes in flight, with their time of arrival; an empty piece is the end of the stream.
 struct Piece {
     due: Instant,
-    /// A whole buffer, of which the first `length` bytes count: shortening it would mean to clear it again.
+    /// A full-size buffer with `length` valid bytes: a truncated one would have to be zeroed again for reuse.
     bytes: Vec<u8>,
     length: usize,
 }
@@ -312,14 +312,14 @@ struct Piece {
 struct Queue {
     pieces: VecDeque<Piece>,
     bytes: usize,
-    /// Emptied buffers, to be filled again: fresh ones of this size cost a page fault for each page.
+    /// Buffers for reuse: new ones of this size cost a page fault for each page.
     spare: Vec<Vec<u8>>,
 }
 
 /// One direction of one connection.
 struct Pipe {
     direction: Direction,
-    /// The cuts before the connection was made.
+    /// The number of cuts before the connection was made.
     cuts: u64,
     queue: Mutex<Queue>,
     filled: Notify,
@@ -333,7 +333,7 @@ impl Pipe {
         Arc::new(Self { direction, cuts, queue, filled, drained, shared: Arc::clone(shared) })
     }
 
-    /// Reads until the end of the stream, and says when each piece arrives.
+    /// Reads until the end of the stream, and sets the time of arrival of each piece.
     async fn fill(&self, from: &TcpStream) -> io::Result<()> {
         let mut line = self.shared.line.subscribe();
         loop {
@@ -341,10 +341,10 @@ impl Pipe {
                 self.drained.notified().await;
             }
             from.readable().await?;
-            // A sender is to notice silence by its own full buffers.
+            // While silent, nothing is read, so that the buffers of the sender fill up.
             audible(&mut line).await;
             let Line { delay, bytes_per_second, .. } = *line.borrow();
-            // A fiftieth of a second at once makes a narrow line smooth.
+            // Pieces of a fiftieth of a second make a throttled line smooth.
             let limit =
                 bytes_per_second.map_or(CHUNK, |rate| usize::try_from(rate / 50).unwrap_or(CHUNK).clamp(1, CHUNK));
             let mut buffer = lock(&self.queue).spare.pop().unwrap_or_default();
@@ -376,13 +376,13 @@ impl Pipe {
                 return Ok(());
             }
             if left > now {
-                // What does not fit on the line stays with its sender.
+                // What exceeds the bandwidth stays in the buffers of the sender.
                 self.shared.clock.sleep_until(left).await;
             }
         }
     }
 
-    /// Hands on what has arrived, until the end of the stream.
+    /// Forwards pieces when they arrive, until the end of the stream.
     async fn drain(&self, to: &TcpStream) -> io::Result<()> {
         let mut line = self.shared.line.subscribe();
         loop {
@@ -461,7 +461,7 @@ async fn accept(_holder: TcpSocket, listener: TcpListener, address: SocketAddr, 
     }
 }
 
-/// A task that ends with the one that waits for it.
+/// A task that is aborted when dropped.
 struct Task(JoinHandle<io::Result<()>>);
 
 impl Task {
@@ -480,7 +480,7 @@ impl Drop for Task {
     }
 }
 
-/// One connection, until both sides have said all, or one of them or a cut breaks it.
+/// Forwards one connection until both sides have closed it, or an error or a cut breaks it.
 async fn carry(client: TcpStream, target_port: u16, shared: &Arc<Shared>) {
     let accepted = Instant::now();
     let mut line = shared.line.subscribe();
@@ -494,13 +494,13 @@ async fn carry(client: TcpStream, target_port: u16, shared: &Arc<Shared>) {
             let (up, client) = (Arc::clone(&up), Arc::clone(&client));
             async move { up.fill(&client).await }
         });
-        // The kernel took the connection at once. On a real line the server has it after three passages.
+        // The kernel accepted the connection at once. On a real line that takes three one-way trips.
         shared.clock.sleep_until(accepted + delay * 3).await;
         audible(&mut shared.line.subscribe()).await;
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, target_port)).await?;
         stream.set_nodelay(true)?;
         let stream = server.insert(Arc::new(stream));
-        // Each direction reads and writes in one task: its bytes stay in one processor's cache.
+        // Reading and writing in one task keeps the bytes in the cache of one processor.
         let mut up_drain = Task::spawn({
             let (up, server) = (Arc::clone(&up), Arc::clone(stream));
             async move { up.drain(&server).await }
@@ -516,7 +516,7 @@ async fn carry(client: TcpStream, target_port: u16, shared: &Arc<Shared>) {
         _cut = line.wait_for(|line| line.cuts != cuts) => true,
     };
     if broken {
-        // Closing then sends a reset instead of an orderly end.
+        // Closing then sends a reset instead of an orderly shutdown.
         let _gone = client.set_zero_linger();
         if let Some(server) = &server {
             let _gone = server.set_zero_linger();
@@ -536,7 +536,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     bind(address)?.0.listen(1024)
 }
 
-/// Ends one direction; tokio can do that only to a stream that is not shared.
+/// Shuts down one direction; tokio requires exclusive access for that.
 fn shutdown(stream: &TcpStream) -> io::Result<()> {
     let stream = std::net::TcpStream::from(stream.as_fd().try_clone_to_owned()?);
     stream.shutdown(Shutdown::Write)

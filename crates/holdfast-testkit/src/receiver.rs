@@ -1,4 +1,4 @@
-//! An HTTP receiver on loopback, for webhooks: keeps what it gets, and answers as it is told.
+//! An HTTP receiver for webhooks on loopback: records requests, and responds as configured.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,25 +17,25 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// How a request is answered.
+/// A response to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Status(u16),
-    /// With a body.
+    /// A status with a body.
     Says(u16, String),
-    /// With a `Retry-After` header.
+    /// A status with a `Retry-After` header.
     Later(u16, String),
-    /// To another place.
+    /// A redirect to this URL.
     Redirect(String),
-    /// Sends this status and the beginning of a body whose rest never comes.
+    /// Sends this status and the beginning of a body, and never the rest.
     HangsAfter(u16),
-    /// Takes the request and never answers.
+    /// Reads the request and never responds.
     Hang,
     /// Closes the connection.
     Close,
 }
 
-/// A request as it came.
+/// A request as it was received.
 #[derive(Debug, Clone)]
 pub struct Received {
     pub method: String,
@@ -64,7 +64,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Answers 204 until it is told otherwise; must be called inside a tokio runtime.
+    /// Responds with 204 until configured otherwise; must be called inside a tokio runtime.
     pub async fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback");
         let address = listener.local_addr().expect("a bound address");
@@ -81,12 +81,12 @@ impl Receiver {
         self.address.port()
     }
 
-    /// Answers so from now on.
+    /// Sets the response to all further requests.
     pub fn answer(&self, answer: Answer) {
         self.state().usual = Some(answer);
     }
 
-    /// Answers so once, before anything else.
+    /// Queues a response for one request; queued responses come first.
     pub fn answer_once(&self, answer: Answer) {
         self.state().next.push_back(answer);
     }
@@ -95,7 +95,7 @@ impl Receiver {
         self.state().received.clone()
     }
 
-    /// What came since the last time.
+    /// The requests received since the last call.
     pub fn take(&self) -> Vec<Received> {
         std::mem::take(&mut self.state().received)
     }
@@ -112,7 +112,7 @@ impl Drop for Receiver {
 }
 
 async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
-    // Dropped with this task, which ends the connections too.
+    // Dropped with this task, which also closes the connections.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((socket, _)) = listener.accept().await else { continue };
@@ -120,7 +120,7 @@ async fn accept(listener: TcpListener, state: Arc<Mutex<State>>) {
         connections.spawn(async move {
             let serve = service_fn(move |request| take(request, state.clone()));
             let http = auto::Builder::new(TokioExecutor::new()).http1_only();
-            // A connection that we close ourselves ends with an error, as it should.
+            // Expected: a connection that the receiver closes ends with an error.
             let _ = http.serve_connection(TokioIo::new(socket), serve).await;
         });
         while connections.try_join_next().is_some() {}

@@ -30,25 +30,25 @@ use crate::identity::Identity;
 /// What goes wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The request is read but not carried out; the answer has this status and S3 code.
+    /// The request is read but not carried out; the response has this status and S3 error code.
     Status(u16, &'static str),
-    /// Status 200, but the body says that it failed (as completion may do).
+    /// Status 200 with an error in the body, as CompleteMultipartUpload may respond.
     ErrorIn200(&'static str),
-    /// The connection closes without an answer and without the request being carried out.
+    /// The connection closes without a response, and the request is not carried out.
     Reset,
-    /// The request is carried out, but the answer never comes.
-    DelayThenApply,
-    /// The request is carried out, then the connection closes without an answer.
+    /// The request is carried out, but there is never a response.
+    ApplyThenHang,
+    /// The request is carried out, then the connection closes without a response.
     ApplyThenReset,
-    /// The request is carried out, and its answer comes byte by byte, many times a second.
+    /// The request is carried out, and the response is sent byte by byte, at 50 bytes a second.
     Drip,
-    /// The answer's entity tag is no digest of the content, as with some kinds of encryption.
+    /// The ETag of the response is not a digest of the content, as with some kinds of encryption.
     ForeignTag,
-    /// The answer names a version, as a bucket that keeps them does.
+    /// The response has a version id, as with a versioned bucket.
     Version(&'static str),
 }
 
-/// Looks at method, (encoded) path and query of every request before it is served.
+/// Called with the method, the (encoded) path and the query of every request before it is served.
 pub type Hook = dyn Fn(&http::Method, &str, &str) -> Option<Fault> + Send + Sync;
 
 pub struct S3Server {
@@ -68,7 +68,7 @@ impl S3Server {
         Self::serve(buckets, None).await
     }
 
-    /// The same over TLS, with a certificate that nobody knows.
+    /// The same over TLS, with a self-signed certificate.
     pub async fn start_tls(buckets: &[&str]) -> io::Result<Self> {
         Self::serve(buckets, Some(Identity::of_buckets(buckets)?)).await
     }
@@ -93,7 +93,7 @@ impl S3Server {
         Ok(Self { address, root, certificate: identity.map(|identity| identity.certificate), hook, task })
     }
 
-    /// What a client must trust.
+    /// The certificate that a client must trust.
     pub fn certificate(&self) -> Option<&[u8]> {
         self.certificate.as_deref()
     }
@@ -102,17 +102,17 @@ impl S3Server {
         if self.certificate.is_some() { "https" } else { "http" }
     }
 
-    /// For path style.
+    /// The endpoint for path-style requests.
     pub fn endpoint(&self) -> String {
         format!("{}://{}", self.scheme(), self.address)
     }
 
-    /// For virtual host style: buckets are `<bucket>.localhost`.
+    /// The endpoint for virtual-hosted-style requests: buckets are `<bucket>.localhost`.
     pub fn host_endpoint(&self) -> String {
         format!("{}://localhost:{}", self.scheme(), self.address.port())
     }
 
-    /// The folder holding the bucket folders, and s3s-fs's dot files for uploads.
+    /// The folder that contains the bucket folders, and the dot files of s3s-fs for uploads.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
@@ -148,7 +148,7 @@ async fn accept(
     service: S3Service,
     hook: Arc<Mutex<Option<Arc<Hook>>>>,
 ) {
-    // Dropped with this task, which ends the connections too.
+    // Dropped with this task, which also closes the connections.
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let Ok((socket, _)) = listener.accept().await else {
@@ -156,7 +156,7 @@ async fn accept(
         };
         let (tls, service, hook) = (tls.clone(), service.clone(), hook.clone());
         connections.spawn(async move {
-            // A client that does not trust us says so itself.
+            // The client reports it if it does not trust the certificate.
             let Ok(wire) = wire(socket, tls).await else { return };
             let serve = service_fn(move |request| {
                 let hook = hook.lock().unwrap_or_else(|e| e.into_inner()).clone();
@@ -179,7 +179,7 @@ async fn answer(
     match fault {
         None => apply(&service, request).await,
         Some(Fault::Status(status, code)) => {
-            // Unread uploads would make the client see a reset instead of the answer.
+            // If the body stayed unread, the client would see a reset instead of the response.
             let _ = request.into_body().collect().await;
             error_xml(status, code)
         }
@@ -188,7 +188,7 @@ async fn answer(
             error_xml(200, code)
         }
         Some(Fault::Reset) => Err(io::ErrorKind::ConnectionReset.into()),
-        Some(Fault::DelayThenApply) => {
+        Some(Fault::ApplyThenHang) => {
             apply(&service, request).await?;
             std::future::pending().await
         }
@@ -211,7 +211,7 @@ async fn answer(
     }
 }
 
-/// The same answer, whose body comes a byte at a time.
+/// The same response, with its body sent one byte at a time.
 async fn dripping(answer: HttpResponse) -> Result<HttpResponse, io::Error> {
     const BETWEEN_BYTES: Duration = Duration::from_millis(20);
     let (head, body) = answer.into_parts();
@@ -236,7 +236,7 @@ fn error_xml(status: u16, code: &str) -> Result<HttpResponse, io::Error> {
         .map_err(io::Error::other)
 }
 
-/// `<bucket>.localhost` is virtual host style, every other host path style.
+/// `<bucket>.localhost` is virtual-hosted style, every other host is path style.
 struct LocalhostHost;
 
 impl S3Host for LocalhostHost {
@@ -250,8 +250,8 @@ impl S3Host for LocalhostHost {
     }
 }
 
-/// Answers as real stores do where s3s-fs does not: it creates missing buckets on upload, says `NoSuchKey` on
-/// download from one, and `AccessDenied` instead of `NoSuchUpload`.
+/// Responds as real stores do where s3s-fs does not: s3s-fs creates missing buckets on upload, reports `NoSuchKey` on
+/// download from a missing bucket, and `AccessDenied` instead of `NoSuchUpload`.
 struct BucketsExist(PathBuf);
 
 #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! Private servers for tests: started on loopback in a temporary folder, and ended with the process that started them.
+//! Private servers for tests: started on loopback in a temporary folder, and stopped with the test process.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The variable that marks what a server started: `sshd` hands it to the commands it runs, wherever they end up.
+/// The environment variable that marks the processes of a server: `sshd` passes it to the commands that it runs.
 pub const MARK: &str = "HOLDFAST_TEST_SERVICE";
 
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -18,31 +18,31 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a bound address").port()
 }
 
-/// How a server is asked to end.
+/// The signal that stops a server.
 #[derive(Clone, Copy)]
 pub enum StopSignal {
     /// PostgreSQL's fast shutdown, which does not wait for its clients.
     Interrupt,
-    /// For those that leave SIGINT ignored, as a shell's background job inherits it (`sshd`, `mariadbd`); also ends
-    /// the sessions, and every process that carries the mark.
+    /// For servers that keep SIGINT ignored, which background jobs of a shell inherit (`sshd`, `mariadbd`). Also ends
+    /// the sessions, and every process with the mark.
     Terminate,
 }
 
-/// A server under a small shell that ends it, and removes its folder, as soon as our end of the pipe closes: also when
-/// the tests are killed.
+/// A server under a keeper: a small shell script that stops it and removes its folder as soon as the pipe from the
+/// tests closes, also when the tests are killed.
 pub struct Service {
     keeper: Child,
     folder: PathBuf,
 }
 
 impl Service {
-    /// Runs `command` in `folder` as the given user, and owns both from here on.
+    /// Runs `command` in `folder` as the given user; takes ownership of both.
     pub fn start(folder: &Path, user: Option<(u32, u32)>, command: &[&str]) -> Self {
         Self::start_ended_by(StopSignal::Interrupt, folder, user, command)
     }
 
     pub fn start_ended_by(ending: StopSignal, folder: &Path, user: Option<(u32, u32)>, command: &[&str]) -> Self {
-        // The sessions are looked up before the server ends: after it they would have another parent.
+        // The sessions are looked up before the server stops: afterwards they would have another parent.
         const KEEP: &str = r#"
             signal=$1; folder=$2; shift 2
             "$@" >>"$folder/log" 2>&1 &
@@ -75,12 +75,12 @@ impl Service {
         if let Some((uid, gid)) = user {
             keeper.uid(uid).gid(gid);
         }
-        // Out of our process group: Ctrl-C must reach the keeper's cleanup through the pipe alone.
+        // In its own process group: Ctrl-C must not kill the keeper, which cleans up when the pipe closes.
         keeper.process_group(0);
         Self { keeper: keeper.spawn().expect("sh is installed"), folder: folder.to_owned() }
     }
 
-    /// Ends the server, and leaves its folder for another start.
+    /// Stops the server, and keeps its folder for another start.
     pub fn stop_keeping_folder(mut self) {
         let mut pipe = self.keeper.stdin.take().expect("the pipe is open until the end");
         pipe.write_all(b"keep\n").expect("the keeper reads");
@@ -93,7 +93,7 @@ impl Service {
         assert!(self.listens(port), "the server did not start:\n{}", shown());
     }
 
-    /// The same; false when the server ended before, or takes too long.
+    /// The same; returns false when the server exits first or takes too long.
     pub fn listens(&mut self, port: u16) -> bool {
         let deadline = Instant::now() + START_LIMIT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -105,11 +105,11 @@ impl Service {
         true
     }
 
-    /// Waits until the log, from byte `from` on, has the given text; false when the server ended before.
+    /// Waits until the log contains the text after byte `from`; returns false when the server exits first.
     pub fn wait_for_log(&mut self, from: usize, text: &str) -> bool {
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            // Asked before the log is read, so that a last line is not missed.
+            // Checked before the log is read, so that the last line is not missed.
             let running = self.is_running();
             let log = self.log();
             if log.get(from..).is_some_and(|log| log.contains(text)) {
@@ -128,7 +128,7 @@ impl Service {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// The keeper lives on when its server does not, so the server itself is looked at.
+    /// The keeper outlives the server, so this checks the server itself.
     fn is_running(&mut self) -> bool {
         if self.keeper.try_wait().expect("the keeper can be asked").is_some() {
             return false;
@@ -145,7 +145,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         drop(self.keeper.stdin.take());
         if let Err(error) = self.keeper.wait() {
-            eprintln!("a test server did not end: {error}");
+            eprintln!("a test server did not stop: {error}");
         }
     }
 }

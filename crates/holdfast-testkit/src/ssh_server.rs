@@ -1,4 +1,4 @@
-//! A private OpenSSH server: on loopback, with its own host key and list of allowed keys, under the user of the tests.
+//! A private OpenSSH server on loopback, with its own host key and authorized keys, running as the user of the tests.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -11,7 +11,7 @@ use crate::service::{MARK, Service, StopSignal, free_port};
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a server is started with.
+/// The settings of a server.
 #[derive(Default)]
 pub struct SshServerBuilder {
     environment: Vec<(String, String)>,
@@ -19,7 +19,7 @@ pub struct SshServerBuilder {
 }
 
 impl SshServerBuilder {
-    /// A variable that every command of every session sees.
+    /// Sets an environment variable for all commands in all sessions.
     pub fn set_env(mut self, name: &str, value: &str) -> Self {
         let plain = |text: &str| !text.contains(['"', '\\', '\n']);
         assert!(plain(name) && plain(value), "sshd_config cannot carry {name}={value}");
@@ -28,13 +28,13 @@ impl SshServerBuilder {
         self
     }
 
-    /// Commands in this folder stand in for those of the system.
+    /// Puts a folder first on the path, so that commands in it replace those of the system.
     pub fn with_path_shims(self, folder: &Path) -> Self {
         let folder = folder.to_str().expect("a plain folder name");
         self.set_env("PATH", &format!("{folder}:{SYSTEM_PATH}"))
     }
 
-    /// A server that gives files, and runs no commands.
+    /// Allows SFTP only, and no commands.
     pub fn sftp_only(mut self) -> Self {
         self.sftp_only = true;
         self
@@ -44,8 +44,8 @@ impl SshServerBuilder {
         let folder = tempfile::Builder::new().prefix("holdfast-ssh-").tempdir().expect("a temporary folder").keep();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("our own folder");
         std::fs::write(folder.join("authorized_keys"), "").expect("our own folder");
-        // An empty home: the shell reads the real one's .bashrc, which changes the path, and database clients read
-        // passwords there.
+        // An empty home folder: in the real one, .bashrc may change the path, and database clients would find stored
+        // passwords.
         let home = folder.join("home");
         std::fs::create_dir(&home).expect("our own folder");
         if !self.environment.iter().any(|(name, _)| name == "HOME") {
@@ -53,7 +53,7 @@ impl SshServerBuilder {
             self = self.set_env("HOME", &home);
         }
         if own_uid() == 0 {
-            // What the package's start script does: sshd's unprivileged half is locked into it.
+            // As the start script of the package does: sshd's unprivileged process is confined to this folder.
             std::fs::create_dir_all("/run/sshd").expect("root can make folders");
         }
         let mut server = SshServer {
@@ -65,7 +65,7 @@ impl SshServerBuilder {
             fingerprint: String::new(),
         };
         server.make_host_key();
-        // Another process can take the port between our look at it and sshd's.
+        // Another process can take the port before sshd binds it.
         let started = (0..10).any(|_| {
             server.port = free_port();
             server.try_start()
@@ -81,7 +81,7 @@ pub struct SshServer {
     settings: SshServerBuilder,
     username: String,
     fingerprint: String,
-    /// None while stopped.
+    /// `None` while it is stopped.
     service: Option<Service>,
 }
 
@@ -98,7 +98,7 @@ impl SshServer {
         self.port
     }
 
-    /// The user the tests run as: the only one whom a server without root can let in.
+    /// The user that the tests run as: the only one that a server without root can log in.
     pub fn username(&self) -> &str {
         &self.username
     }
@@ -108,60 +108,60 @@ impl SshServer {
         &self.fingerprint
     }
 
-    /// The host key's public half: `ssh-ed25519 AAAA…`.
+    /// The public host key: `ssh-ed25519 AAAA…`.
     pub fn host_key(&self) -> String {
         std::fs::read_to_string(self.folder.join("host_key.pub")).expect("the host key").trim().to_owned()
     }
 
-    /// Lets in the holder of a key, given as a line of `authorized_keys`, from the next connection on.
+    /// Adds a line to `authorized_keys`; effective from the next connection.
     pub fn authorize(&self, public_key_line: &str) {
         let mut file = OpenOptions::new().append(true).open(self.folder.join("authorized_keys")).expect("the key list");
         writeln!(file, "{}", public_key_line.trim()).expect("the key list");
     }
 
-    /// Lets nobody in any more.
+    /// Removes all authorized keys.
     pub fn revoke_all(&self) {
         std::fs::write(self.folder.join("authorized_keys"), "").expect("the key list");
     }
 
-    /// Ends the server with its sessions and their commands; the port stays ours only by luck.
+    /// Stops the server, its sessions and their commands. The port is not reserved: another process may take it.
     pub fn stop(&mut self) {
         if let Some(service) = self.service.take() {
             service.stop_keeping_folder();
         }
     }
 
-    /// Starts it on the same port, with the same keys.
+    /// Starts the server again on the same port, with the same keys.
     pub fn start_again(&mut self) {
         assert!(self.service.is_none(), "the server is running");
         assert!(self.try_start(), "sshd did not start again:\n{}", self.log());
     }
 
-    /// Restarts with another host key on the same port: what a reinstalled machine, or an impostor, looks like.
+    /// Restarts with another host key on the same port, like a reinstalled machine or an impostor.
     pub fn rekey_host(&mut self) {
         self.stop();
         self.make_host_key();
         self.start_again();
     }
 
-    /// What sshd said since the first start.
+    /// The log of sshd since the first start.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(self.folder.join("log")).unwrap_or_default()).into_owned()
     }
 
-    /// Tries to log in, let in or not. The `none` request, with which a client asks for the methods, is not one.
+    /// Successful and failed login attempts. The `none` request, which asks for the methods, does not count.
     pub fn auth_attempts(&self) -> usize {
         let log = self.log();
         log.lines()
             .filter(|line| line.starts_with("Accepted ") || line.starts_with("Failed "))
-            // "Accepted key …" only says that a key is in the list.
+            // "Accepted key …" only means that the key is authorized.
             .filter(|line| line.contains(" for ") && !line.starts_with("Failed none "))
             .count()
     }
 
     fn make_host_key(&mut self) {
         for name in ["host_key", "host_key.pub"] {
-            // Absent the first time; ssh-keygen would ask before it overwrites.
+            // Absent the first time; ssh-keygen would ask before overwriting it.
             let _absent = std::fs::remove_file(self.folder.join(name));
         }
         let key = self.folder.join("host_key");
@@ -183,7 +183,7 @@ impl SshServer {
         if self.settings.sftp_only {
             text.push_str("ForceCommand internal-sftp\n");
         }
-        // One directive with all variables: of several, sshd takes the first alone.
+        // One directive with all variables: sshd uses only the first one.
         write!(text, "SetEnv \"{MARK}={folder}\"").expect("text grows");
         for (name, value) in &self.settings.environment {
             write!(text, " \"{name}={value}\"").expect("text grows");
@@ -192,12 +192,12 @@ impl SshServer {
         text
     }
 
-    /// False when the port was taken.
+    /// Returns false when the port is in use.
     fn try_start(&mut self) -> bool {
         let sshd = find_sshd().display().to_string();
         let config = self.folder.join("sshd_config");
-        // OpenSSH since 9.8 locks out an address that fails to log in, which is all of ours; older ones do not know
-        // the setting.
+        // Since 9.8 OpenSSH blocks addresses with failed logins, and all tests share one address. Older versions do
+        // not know the setting.
         std::fs::write(&config, format!("{}PerSourcePenalties no\n", self.config())).expect("our own folder");
         let known = Command::new(&sshd).args(["-t", "-f"]).arg(&config).output().expect("sshd can be run");
         if !known.status.success() {
@@ -220,21 +220,21 @@ impl SshServer {
 
 impl Drop for SshServer {
     fn drop(&mut self) {
-        // A running server's keeper removes the folder; a stopped one has none.
+        // The keeper of a running server removes the folder; a stopped server has no keeper.
         if self.service.take().is_none() {
             let _gone = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-/// sshd insists on being called by its full path, which is off the path of users who are not root.
+/// sshd must be called by its full path, which is not on the path of users other than root.
 fn find_sshd() -> PathBuf {
     let places = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
     let found = places.iter().map(PathBuf::from).find(|path| path.exists());
     found.expect("the OpenSSH server is installed; `cargo xtask test` does that")
 }
 
-/// OpenSSH's half of SFTP.
+/// The SFTP server of OpenSSH.
 pub(crate) fn find_sftp_server() -> PathBuf {
     let places = ["/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec"];
     let found = places.iter().map(|place| Path::new(place).join("sftp-server")).find(|path| path.exists());

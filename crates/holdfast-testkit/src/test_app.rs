@@ -1,4 +1,4 @@
-//! The whole service in one process: real database, real sockets, a clock that tests move.
+//! The whole service in one process: real database, real sockets, and a clock that tests control.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,19 +37,19 @@ pub struct TestApp {
     pub clock: Arc<ManualClock>,
     pub base_url: String,
     pub options: Options,
-    /// Database and key of this test; removed with it.
+    /// Holds the database and the key; removed at the end of the test.
     pub folder: TempDir,
     parts: Parts,
-    /// One for the whole test: it remembers what it watched.
+    /// The same worker for the whole test, because it remembers the leases that it watches.
     worker: Worker,
     stop: CancellationToken,
 }
 
-/// What a test may want otherwise than usual.
+/// Settings that a test may change.
 pub struct Settings {
     pub limits: Limits,
     pub device_auth_enabled: bool,
-    /// Short times, so that tests of faults do not wait for long.
+    /// Short timeouts, so that tests of faults do not wait long.
     pub engine: holdfast_engine::Settings,
     pub reading: holdfast_worker::ReadingLimits,
     pub work: holdfast_worker::Settings,
@@ -59,7 +59,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        // Limits stay out of the way of tests that are not about them.
+        // High limits: only tests of the limits set lower ones.
         let limits = Limits {
             requests: Quota::per_second(1_000_000, 1_000_000),
             runs: Quota::per_minute(1_000_000),
@@ -69,7 +69,7 @@ impl Default for Settings {
         engine.destination.retry.first_wait = Duration::from_millis(10);
         engine.destination.retry.longest_wait = Duration::from_millis(100);
         engine.destination.retry.give_up_after = Duration::from_secs(5);
-        // A second try would hide how the first one ended; tests that are about it ask for it.
+        // A retry would hide how the first attempt ended; tests of retries enable it.
         let work = holdfast_worker::Settings { retry_after: Duration::ZERO, ..Default::default() };
         let notify = holdfast_notify::Settings { limit: Duration::from_secs(2), ..Default::default() };
         let identity = holdfast_identity::Settings::default();
@@ -78,7 +78,7 @@ impl Default for Settings {
     }
 }
 
-/// An account with a token for everything.
+/// An account, and a client with a token for all scopes.
 pub struct TestUser {
     pub id: UserId,
     pub email: String,
@@ -131,12 +131,12 @@ impl TestApp {
         Self { app, clock, base_url, options, folder, parts, worker, stop }
     }
 
-    /// A caller without a token.
+    /// A client without a token.
     pub fn client(&self) -> Client {
         Client::new(&self.base_url, None)
     }
 
-    /// A new account; `name` also makes its e-mail.
+    /// Creates an account; the email address is derived from `name`.
     pub async fn user(&self, name: &str) -> TestUser {
         self.user_in(name, "UTC").await
     }
@@ -164,18 +164,18 @@ impl TestApp {
         self.client().with_token(token.unwrap_or_else(|error| panic!("{error:?}")).reveal())
     }
 
-    /// A token with one scope alone.
+    /// A client with a token for a single scope.
     pub async fn scoped(&self, user: UserId, scope: Scope) -> Client {
         self.token(user, [scope].into_iter().collect()).await
     }
 
-    /// Does all the work there is, in place of waiting for it.
+    /// Does all pending work now.
     pub async fn run_until_idle(&self) {
         let worked = self.worker.run_until_idle(&CancellationToken::new()).await;
         worked.unwrap_or_else(|error| panic!("{error:?}"));
     }
 
-    /// Lets time go by as a worker sees it, look by look.
+    /// Advances the clock second by second, and does the pending work after each.
     pub async fn pass_secs(&self, seconds: i64) {
         for _ in 0..seconds {
             self.clock.advance_secs(1);
@@ -188,7 +188,7 @@ impl TestApp {
         Worker::new(self.parts.clone())
     }
 
-    /// Where local destinations are.
+    /// The folder of the local destinations.
     pub fn destinations(&self) -> &std::path::Path {
         &self.parts.folder
     }
@@ -200,10 +200,10 @@ impl Drop for TestApp {
     }
 }
 
-/// What tests create all the time. Each gives the new id.
+/// Factories for what most tests need. Each returns the new id.
 impl TestUser {
     pub async fn server(&self) -> i64 {
-        // Nothing listens there: runs fail at once, and in the same way everywhere.
+        // Nothing listens on port 1, so runs fail at once, with the same error everywhere.
         let body = json!({"label": "web-1", "ip_address": "127.0.0.1", "port": 1, "username": "backup"});
         self.client.post("/api/remote-servers", body).await.id(201)
     }
@@ -221,7 +221,7 @@ impl TestUser {
         self.client.post("/api/tags", json!({"label": "production"})).await.id(201)
     }
 
-    /// A backup on record; nothing is stored of it.
+    /// Records a backup without storing any data.
     pub async fn backup(&self, app: &TestApp, task: i64, run: i64) -> i64 {
         let settings = self.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
         let new = NewBackup {
@@ -250,7 +250,7 @@ impl TestUser {
         id.0
     }
 
-    /// The body of a daily task from a new server to a new destination.
+    /// The request body of a daily task with a new server and a new destination.
     pub async fn task_body(&self) -> Value {
         json!({
             "remote_server_id": self.server().await,

@@ -1,5 +1,5 @@
-//! Real processes under real faults: they are killed, stopped and woken, their database restarts, their network breaks,
-//! while a client writes down every answer it got. Then everything is healed, and the books are checked.
+//! Real processes under real faults: they are killed, suspended and resumed, their database restarts and their network
+//! fails, while a client records every response. Then the faults end, and the database and stored objects are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,23 +19,23 @@ use crate::{
 };
 
 const BUCKET: &str = "torture";
-/// Short, so that what a lease decides is decided within a test.
+/// Short, so that leases expire within a test.
 const LEASE_SECS: u64 = 5;
-/// Everything must have settled by then: leases, second tries, what is cleared away again, and a slow machine.
+/// Everything must have settled by then: leases, retries and clean-up, also on a slow machine.
 const SETTLE_LIMIT: Duration = Duration::from_secs(300);
 const TASKS: usize = 6;
-/// The exit code of a start that finds no database.
+/// The exit code when the database cannot be reached at start-up.
 const NO_DATABASE: i32 = 4;
 
 pub struct Plan {
     pub binary: PathBuf,
     pub engine: Engine,
     pub seed: u64,
-    /// Faults that end or stop a process.
+    /// The number of faults that kill or suspend a process.
     pub kills: usize,
 }
 
-/// What happened, for the record.
+/// Counts of what happened.
 #[derive(Debug, Default)]
 pub struct Report {
     pub kills: usize,
@@ -71,7 +71,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Numbers that only look random: the same for the same seed.
+/// A deterministic random number generator.
 struct Dice(u64);
 
 impl Dice {
@@ -83,7 +83,7 @@ impl Dice {
     }
 }
 
-/// One of our processes.
+/// A process of the service.
 struct Process {
     role: &'static str,
     log: PathBuf,
@@ -113,7 +113,7 @@ impl Drop for Process {
 }
 
 struct Torture {
-    /// First, so that they end before anything that they use.
+    /// The first field, so that the processes are dropped before everything that they use.
     processes: Vec<Process>,
     plan: Plan,
     dice: Dice,
@@ -129,16 +129,16 @@ struct Torture {
     report: Report,
 }
 
-/// Runs a plan to its end. Panics when a promise was broken; the logs of all processes are kept then.
+/// Runs a plan. Panics when a guarantee is broken; the logs of all processes are kept then.
 pub async fn run(plan: Plan) -> Report {
     let begun = Instant::now();
     let mut torture = Torture::start(plan).await;
-    torture.furnish().await;
+    torture.set_up().await;
     let stop = Arc::new(AtomicBool::new(false));
     let writer = tokio::spawn(write_all_the_time(torture.client(), torture.tasks.clone(), stop.clone()));
-    torture.hurt().await;
+    torture.inject_fault().await;
     stop.store(true, Ordering::SeqCst);
-    let written = writer.await.expect("the client lives");
+    let written = writer.await.expect("the client does not panic");
     torture.heal();
     torture.settle().await;
     torture.check(&written).await;
@@ -212,8 +212,8 @@ impl Torture {
         Caller { http, base: format!("http://{}", self.listen), token: self.token.clone() }
     }
 
-    /// Account, server, destinations and tasks, while all is well.
-    async fn furnish(&mut self) {
+    /// Creates the account, the server, the destinations and the tasks before the faults begin.
+    async fn set_up(&mut self) {
         let printed = |command: &mut Command, input: &str| {
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary");
             std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), input.as_bytes()).expect("it reads");
@@ -246,7 +246,7 @@ impl Torture {
         for number in 0..TASKS {
             let source = self.source(number);
             std::fs::create_dir_all(source.join("sub")).expect("our own folder");
-            // Some go up in one request, some in parts.
+            // Some are uploaded in one request, some in parts.
             let size = if number % 3 == 2 { 14_000_000 } else { 200_000 * (number + 1) };
             std::fs::write(source.join("file"), random(number as u64 + 1, size)).expect("our own folder");
             std::fs::write(source.join("sub/text"), format!("task {number}\n").repeat(500)).expect("our own folder");
@@ -263,8 +263,8 @@ impl Torture {
         self.folder.path().join(format!("source-{number}"))
     }
 
-    /// Faults until there were enough of them.
-    async fn hurt(&mut self) {
+    /// Injects faults until there are as many as planned.
+    async fn inject_fault(&mut self) {
         while self.report.kills + self.report.naps < self.plan.kills {
             let wait = 300 + self.dice.roll(2500);
             tokio::time::sleep(Duration::from_millis(wait)).await;
@@ -278,7 +278,7 @@ impl Torture {
                     self.start_process(number);
                 }
                 4 if self.processes.len() > 1 => {
-                    // Everything at once.
+                    // All processes at once.
                     self.processes.iter_mut().for_each(Process::kill);
                     self.report.kills += self.processes.len();
                     (0..self.processes.len()).for_each(|number| self.start_process(number));
@@ -305,7 +305,7 @@ impl Torture {
                     }
                 }
                 7 => {
-                    // The store stumbles: every third request, in one way or another.
+                    // S3 fails one in three requests, in one of two ways.
                     let count = AtomicUsize::new(0);
                     self.s3.set_hook(move |_, _, _| match count.fetch_add(1, Ordering::SeqCst) % 6 {
                         0 => Some(Fault::Status(503, "SlowDown")),
@@ -343,14 +343,14 @@ impl Torture {
                 None => None,
             };
             if let Some(status) = ended {
-                // One that was started while the database was away says so and ends; no other ends by itself.
-                assert_eq!(status.code(), Some(NO_DATABASE), "a process ended by itself\n{}", self.keep_logs());
+                // A process that starts without a reachable database exits with this code; no other exits on its own.
+                assert_eq!(status.code(), Some(NO_DATABASE), "a process exited on its own\n{}", self.keep_logs());
                 self.start_process(number);
             }
         }
     }
 
-    /// Stops the schedules and waits until nothing is under way and nothing waits to be cleared away.
+    /// Pauses all tasks and waits until no run is live and there is nothing left to clean up.
     async fn settle(&mut self) {
         let client = self.client();
         let deadline = Instant::now() + SETTLE_LIMIT;
@@ -383,7 +383,7 @@ impl Torture {
     }
 
     async fn rows(&self, sql: &'static str) -> Vec<Vec<String>> {
-        // Past the proxies: the checker must not be part of what it checks.
+        // Bypasses the proxies: the checks must not be affected by the faults.
         let url = match &self.postgres {
             Some((server, proxy)) => {
                 self.database_url.replace(&format!(":{}/", proxy.port()), &format!(":{}/", server.port()))
@@ -428,13 +428,13 @@ impl Torture {
         }
     }
 
-    /// Every acknowledged write is there.
+    /// Every acknowledged write is in the database.
     async fn check_written(&self, written: &Written) {
         assert!(written.strange.is_empty(), "{:?}\n{}", written.strange, self.keep_logs());
         let rows = self.rows("SELECT label FROM tags").await;
         let tags: BTreeSet<&str> = rows.iter().map(|row| row[0].as_str()).collect();
         let lost: Vec<&String> = written.tags.iter().filter(|label| !tags.contains(label.as_str())).collect();
-        assert!(lost.is_empty(), "acknowledged, and gone: {lost:?}\n{}", self.keep_logs());
+        assert!(lost.is_empty(), "acknowledged, but missing: {lost:?}\n{}", self.keep_logs());
         for (task, values) in &written.descriptions {
             let rows = self.rows("SELECT CAST(id AS TEXT), COALESCE(description, '') FROM backup_tasks").await;
             let shown = rows.iter().find(|row| row[0] == task.to_string()).map(|row| row[1].clone());
@@ -446,13 +446,13 @@ impl Torture {
             .await;
         assert!(
             manual >= written.runs,
-            "{} runs were acknowledged, {manual} are there\n{}",
+            "{} runs were acknowledged, {manual} exist\n{}",
             written.runs,
             self.keep_logs()
         );
     }
 
-    /// Each slot has one run, and none is without.
+    /// Each slot has exactly one run.
     async fn check_slots(&mut self) {
         let twice = self
             .count("SELECT COUNT(*) FROM (SELECT 1 FROM runs WHERE slot_at IS NOT NULL GROUP BY task_id, slot_at HAVING COUNT(*) > 1) t")
@@ -477,7 +477,7 @@ impl Torture {
         self.report.runs = ends.into_iter().map(|row| (row[0].clone(), row[1].parse().expect("a count"))).collect();
     }
 
-    /// Catalogue and destinations hold the same objects.
+    /// The database and the destinations list the same objects.
     async fn check_objects(&self) {
         let rows = self.rows("SELECT locator FROM backup_copies WHERE remove_after IS NULL").await;
         let recorded: BTreeSet<String> = rows.into_iter().map(|row| row[0].clone()).collect();
@@ -492,23 +492,23 @@ impl Torture {
             names.into_iter().flatten().filter_map(|key| Some(key.rsplit_once('/')?.1.to_owned())).collect();
         let stray: Vec<&String> =
             found.iter().filter(|name| name.ends_with(".sealed") && !names.contains(*name)).collect();
-        assert!(stray.is_empty(), "catalogues that nobody knows of: {stray:?}\n{}", self.keep_logs());
+        assert!(stray.is_empty(), "unknown catalogues: {stray:?}\n{}", self.keep_logs());
         found.retain(|name| !name.ends_with(".sealed"));
-        assert_eq!(found, recorded, "the destinations and the catalogue differ\n{}", self.keep_logs());
+        assert_eq!(found, recorded, "the destinations and the database differ\n{}", self.keep_logs());
         let unfinished = std::fs::read_dir(self.s3.root()).into_iter().flatten().flatten();
         let unfinished = unfinished.filter(|entry| entry.file_name().to_string_lossy().starts_with(".upload-"));
-        // Begun, but not noted before the process was killed: the store's own rules for unfinished uploads are for these.
+        // Uploads whose process was killed before recording them; the lifecycle rules of a bucket remove these.
         let lost = self.report.runs.get("worker_lost").copied().unwrap_or(0);
         let count = i64::try_from(unfinished.count()).unwrap_or(i64::MAX);
         assert!(count <= lost, "{count} unfinished uploads, {lost} lost workers\n{}", self.keep_logs());
     }
 
-    /// What is called successful made a backup; as many are kept as were asked for; and every task still works.
+    /// Every successful run made a backup, as many backups are kept as configured, and every task still works.
     async fn check_promises(&self) {
         let empty = self
             .count("SELECT COUNT(*) FROM runs r WHERE r.kind = 'backup' AND r.status = 'successful' AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.run_id = r.id)")
             .await;
-        assert_eq!(empty, 0, "a run is called successful and made nothing\n{}", self.keep_logs());
+        assert_eq!(empty, 0, "a run is successful without a backup\n{}", self.keep_logs());
         let kept = self
             .rows(
                 "SELECT CAST(t.id AS TEXT), t.spec,
@@ -535,13 +535,13 @@ impl Torture {
                 match log["data"]["status"].as_str() {
                     Some("successful") => break,
                     Some("queued" | "running") => tokio::time::sleep(Duration::from_millis(50)).await,
-                    // A machine that is slow for a moment; the second try says more.
+                    // The machine may have been slow for a moment; try again.
                     _ if is_slowness(&log["data"]) => {
                         client.until(deadline, "POST", &format!("{path}/resume"), 200).await;
                         client.until(deadline, "POST", &format!("{path}/run"), 202).await;
                         client.until(deadline, "POST", &format!("{path}/pause"), 200).await;
                     }
-                    _ => panic!("task {task} does not work any more: {log}\n{}", self.keep_logs()),
+                    _ => panic!("task {task} no longer works: {log}\n{}", self.keep_logs()),
                 }
                 assert!(Instant::now() < deadline, "task {task} does not end\n{}", self.keep_logs());
             }
@@ -569,7 +569,7 @@ impl Torture {
         }
     }
 
-    /// Asks for a run that must succeed, and waits for its end.
+    /// Requests a run that must succeed, and waits until it ends.
     async fn finish_run(&self, client: &Caller, path: &str, body: Option<&Value>) {
         let deadline = Instant::now() + SETTLE_LIMIT;
         let ask = async || {
@@ -590,7 +590,7 @@ impl Torture {
         }
     }
 
-    /// Where the logs are, for whoever looks into a failure.
+    /// Copies the logs to a folder that is kept, and returns where they are.
     fn keep_logs(&self) -> String {
         let kept = std::env::temp_dir().join(format!("holdfast-torture-failed-{}", self.plan.seed));
         std::fs::create_dir_all(&kept).ok();
@@ -602,7 +602,7 @@ impl Torture {
     }
 }
 
-/// The short times of the torture may be too short for a machine that is busy otherwise.
+/// Whether a run failed because the short timeouts of this test are too short for a busy machine.
 fn is_slowness(run: &Value) -> bool {
     matches!(run["error_code"].as_str(), Some("worker_lost" | "timeout" | "connect" | "stalled"))
 }
@@ -617,7 +617,7 @@ fn collect(folder: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// A client that takes no answer for granted.
+/// A client that expects requests to fail.
 #[derive(Clone)]
 struct Caller {
     http: reqwest::Client,
@@ -626,7 +626,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Status and body; `None` when no answer came.
+    /// Status and body; `None` when there was no response.
     async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
         let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
         let mut request = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(&self.token);
@@ -653,17 +653,17 @@ impl Caller {
     }
 }
 
-/// What the client was told.
+/// What the client wrote, according to the responses.
 #[derive(Default)]
 struct Written {
     acknowledged: usize,
     refused: usize,
-    /// Answers that nothing explains.
+    /// Responses that the faults do not explain.
     strange: Vec<String>,
     tags: Vec<String>,
     runs: i64,
-    /// What each task may say now: first the last acknowledged description, then all those without an answer, which may
-    /// have been carried out at any time.
+    /// The possible descriptions of each task: first the last acknowledged one, then all those without a response,
+    /// which may have been applied at any time.
     descriptions: BTreeMap<i64, Vec<String>>,
 }
 
@@ -679,7 +679,7 @@ async fn write_all_the_time(client: Caller, tasks: Vec<i64>, stop: Arc<AtomicBoo
                 let label = format!("w{writer}-{number}");
                 let answer = client.send("POST", "/api/tags", Some(&json!({"label": label}))).await;
                 let is_written = matches!(answer, Some((201, _)));
-                // One writer per task, so that it knows in which order it wrote.
+                // Each task has a single writer, so that the order of its writes is known.
                 let task = tasks[(number * 2 + writer) % tasks.len()];
                 let path = format!("/api/backup-tasks/{task}");
                 let changed = client.send("PUT", &path, Some(&json!({"description": label}))).await;
@@ -702,7 +702,7 @@ async fn write_all_the_time(client: Caller, tasks: Vec<i64>, stop: Arc<AtomicBoo
                 for (good, answer) in [(201, &answer), (200, &changed)] {
                     match answer {
                         Some((status, _)) if *status == good => written.acknowledged += 1,
-                        // Away, or without an answer; nothing else is an excuse.
+                        // Unavailable, or no response; nothing else is acceptable.
                         Some((503, _)) | None => written.refused += 1,
                         Some((status, body)) => written.strange.push(format!("{status} {body}")),
                     }

@@ -1,4 +1,4 @@
-//! A folder with everything that is hard to back up, and a way to tell whether two folders are the same.
+//! A folder with everything that is hard to back up, and a comparison of folders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use sha2::{Digest as _, Sha256};
 
-/// Apparent size of the file with holes.
+/// Apparent size of the sparse file.
 pub const SPARSE_BYTES: u64 = 64 * 1024 * 1024;
 
 pub struct SampleTree {
@@ -20,7 +20,7 @@ pub struct SampleTree {
 }
 
 impl SampleTree {
-    /// Makes the tree in `root`, which may exist. The same bytes come out every time.
+    /// Creates the tree in `root`, which may exist. It is the same every time.
     pub fn create(root: &Path) -> Self {
         std::fs::create_dir_all(root).expect("a place for the tree");
         let tree = Self { root: root.to_owned() };
@@ -52,7 +52,7 @@ impl SampleTree {
             sparse.seek(SeekFrom::Start(offset)).expect("files can be sought");
             sparse.write_all(&random(3, 4096)).expect("space for the tree");
         }
-        // A hole alone, and a hole at the end: formats that list only data lose the size.
+        // Only a hole, and a hole at the end: formats that list only data lose the size.
         File::create(self.root.join("hole alone")).expect("a file").set_len(1024 * 1024).expect("a hole");
         let mut tail = File::create(self.root.join("hole at the end")).expect("a file");
         tail.write_all(b"start").expect("space for the tree");
@@ -82,7 +82,7 @@ impl SampleTree {
     fn modes_and_owners(&self) {
         let root = std::fs::metadata("/proc/self").expect("Linux").uid() == 0;
         for (name, mode) in [("0600", 0o600), ("0755", 0o755), ("0400", 0o400), ("0000", 0o000), ("04755", 0o4755)] {
-            // Nobody but root can read it back.
+            // Only root can read it.
             if mode == 0 && !root {
                 continue;
             }
@@ -92,7 +92,7 @@ impl SampleTree {
         for (name, mode) in
             [("folder 0700", 0o700), ("folder 0555", 0o555), ("folder 01777", 0o1777), ("folder 02750", 0o2750)]
         {
-            // Nobody but root can remove it with what is in it, as a temporary folder's end does.
+            // Only root can remove it and its content, as is done with temporary folders.
             if mode == 0o555 && !root {
                 continue;
             }
@@ -107,12 +107,12 @@ impl SampleTree {
             for name in ["owned/file", "owned/setuid", "owned/folder/inside", "owned/folder", "owned/link"] {
                 std::os::unix::fs::lchown(self.root.join(name), Some(1234), Some(5678)).expect("root gives files away");
             }
-            // Past the seven octal digits of a plain tar header.
+            // More than the seven octal digits of a plain tar header.
             self.file("owned/large numbers", b"");
             let large = Some(3_000_000_000);
             std::os::unix::fs::lchown(self.root.join("owned/large numbers"), large, large)
                 .expect("root gives files away");
-            // After the owner: giving a file away takes the bit.
+            // After the owner: changing the owner clears the bit.
             self.mode("owned/setuid", 0o4755);
         }
     }
@@ -156,7 +156,7 @@ impl SampleTree {
             self.file(format!("times/{name}"), name.as_bytes());
             self.touch(&self.root.join("times").join(name), seconds);
         }
-        // Everything else gets a time of its own; a folder after what is in it.
+        // Everything else gets a distinct time; folders after their content.
         let mut paths = Vec::new();
         walk(&self.root, &mut paths);
         paths.sort();
@@ -168,7 +168,7 @@ impl SampleTree {
     }
 
     fn touch(&self, path: &Path, seconds: &str) {
-        // By `touch`: the standard library cannot set the time of a symbolic link, or of a pipe without opening it.
+        // With `touch`: the standard library cannot set the time of a symbolic link, or of a pipe without opening it.
         let mut touch = Command::new("touch");
         touch.args(["--no-dereference", "--date", &format!("@{seconds}"), "--"]).arg(path);
         let done = touch.output().expect("coreutils are installed");
@@ -181,7 +181,7 @@ impl SampleTree {
         assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// The full path of a name, whose folder exists from here on.
+    /// The full path of a name; creates its folder.
     fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
         let path = self.root.join(name.as_ref());
         std::fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
@@ -201,7 +201,7 @@ impl SampleTree {
     }
 }
 
-/// Bytes that do not compress, the same for the same seed.
+/// Incompressible bytes, the same for the same seed.
 pub fn random(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -237,25 +237,25 @@ pub enum Kind {
     Device,
 }
 
-/// What is to be the same after a restore.
+/// The properties that must be the same after a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub kind: Kind,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Of files alone: that of a folder is the file system's affair.
+    /// Of files only: the size of a folder depends on the file system.
     pub size: u64,
     pub mtime: (i64, i64),
     pub target: Option<Vec<u8>>,
     pub sha256: Option<String>,
-    /// The first path with the same content on disk, when there are several.
+    /// The first path with the same inode, when there are several.
     pub hard_link_of: Option<Vec<u8>>,
-    /// Blocks of 512 bytes on disk, to see holes.
+    /// Blocks of 512 bytes on disk, to detect holes.
     pub blocks: u64,
 }
 
-/// What a comparison leaves out.
+/// What a comparison ignores.
 #[derive(Clone, Copy, Default)]
 pub struct Ignore {
     pub link_times: bool,
@@ -267,7 +267,7 @@ pub struct Ignore {
     pub hard_links: bool,
 }
 
-/// The facts of everything in a folder, by path below it; the folder itself is the empty path.
+/// The properties of everything in a folder, by relative path; the folder itself has the empty path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint(pub BTreeMap<Vec<u8>, Facts>);
 
@@ -324,7 +324,7 @@ impl Fingerprint {
     }
 }
 
-/// Everything alike, or a list of what is not.
+/// Panics with a list of the differences, if there are any.
 #[track_caller]
 pub fn assert_same(expected: &Fingerprint, found: &Fingerprint) {
     assert_same_but(expected, found, Ignore::default());
@@ -375,7 +375,7 @@ fn changes(expected: &Facts, found: &Facts, ignore: Ignore) -> String {
         let group = |facts: &Facts| facts.hard_link_of.as_deref().map_or("none".to_owned(), shown);
         note("hard link of", &group(expected), &group(found));
     }
-    // Not block for block: file systems differ in how they lay out the same holes.
+    // Not exactly: file systems allocate different numbers of blocks for the same holes.
     let holes = |facts: &Facts| facts.blocks * 512 < facts.size / 2;
     if !ignore.holes && holes(expected) != holes(found) {
         note("blocks", &expected.blocks, &found.blocks);

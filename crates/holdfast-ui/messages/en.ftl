@@ -1,6 +1,6 @@
-# What the pages say, in English. Every language is a file like this one with the same names in it.
+# The texts of the web interface in English. Every language has a file like this one with the same keys.
 
-## Around every page
+## Frame of every page
 nav-skip = Skip to content
 nav-menu = Menu
 nav-main = Main
@@ -45,7 +45,7 @@ unit-days-away = { $n ->
 script-signed-out = You are signed out. This page may be out of date.
 script-looking = Loading …
 
-## What was just done
+## Confirmations
 said-saved = Saved.
 said-server-moved = Saved. This is a different machine, so its database password was removed, and its host key will be pinned at the next connection. Enter the password again if it is needed there.
 said-server-password-removed = Saved. The database password was removed because a different account or machine would receive it. Enter it again if it is needed there.
@@ -183,7 +183,7 @@ kind-restore = Restore
 kind-verify = Verification
 kind-probe = Server lookup
 trigger-schedule = schedule
-trigger-manual = user
+trigger-manual = manual
 trigger-webhook = trigger URL
 trigger-catch-up = schedule (late)
 proof-unverified = Not verified yet
@@ -227,12 +227,12 @@ overview-safe = Everything is backed up.
 overview-nothing = Nothing is backed up yet.
 overview-not-yet = The first backup has not run yet.
 overview-wanting = { $n ->
-    [one] 1 task needs you.
-   *[other] { $n } tasks need you.
+    [one] 1 task needs attention.
+   *[other] { $n } tasks need attention.
 }
 overview-wanting-other = { $n ->
-    [one] 1 thing needs you.
-   *[other] { $n } things need you.
+    [one] 1 issue needs attention.
+   *[other] { $n } issues need attention.
 }
 overview-proven = Backups of { $proven } of { $tasks } tasks have been read back and verified.
 overview-unproven = No backup has been verified yet.
@@ -338,7 +338,7 @@ field-sftp_path = Folder
 field-sftp_path-hint = Use a folder that holds nothing else. It is created if it does not exist. A path without a slash at its start is relative to the user’s home folder.
 field-sftp_path-example = /backups/holdfast
 field-sftp_host_key_fingerprint = Host key
-field-sftp_host_key_fingerprint-hint = The fingerprint that the server must show. If you leave this empty, the first one that it shows is kept.
+field-sftp_host_key_fingerprint-hint = The server must present this fingerprint. If empty, the first one is trusted.
 field-sftp_host_key_fingerprint-example = SHA256:…
 field-s3_bucket_name = Bucket
 field-s3_region = Region
@@ -354,7 +354,7 @@ field-path_style_endpoint-hint = Most services other than Amazon S3 expect this.
 destination-checked = Checked
 destination-keeps-versions = This bucket keeps versions. Deleted backups remain as older versions and use space until a lifecycle rule of the bucket removes them.
 destination-inventory = Look for missing backups
-destination-inventory-means = Holdfast looks every day whether all backups on record are still here, in their full size.
+destination-inventory-means = Holdfast regularly checks that all recorded backups still exist here in full size.
 destination-check-means = A check writes a small object, reads it back, lists it and deletes it.
 destination-catalogue = Catalogue written
 destination-catalogue-behind = The catalogue could not be written. Holdfast will try again later.
@@ -496,7 +496,7 @@ task-next = Next run
 task-no-next = none while paused
 task-last-days = Last 30 days
 task-sizes = Size over time
-task-overdue = Backup overdue since
+task-overdue = A backup is overdue. It was due
 task-held = Removal of old backups is on hold: { $reason }
 task-release = Resume removal of old backups
 task-release-title = Release the hold on old backups?
@@ -507,7 +507,7 @@ sign-smaller = The newest backup is much smaller than a normal one.
 sign-fewer = The newest backup has far fewer entries than a normal one.
 sign-lacking = The newest backup is missing databases that earlier ones had.
 sign-half-restored = A restore into the source was running or ended early, so the newest backup may contain partly restored data.
-sign-incompressible = The newest backup can hardly be compressed any more, as after a ransomware attack.
+sign-incompressible = The newest backup can hardly be compressed any more, which can be a sign of ransomware.
 task-backups = Stored backups
 task-no-backups = This task has no backups yet.
 task-history = History
@@ -529,16 +529,16 @@ task-trigger = Trigger URL
 trigger-intro = Anybody who knows this URL can start the task, for example a build server before a release. The URL allows nothing else.
 trigger-once = Copy it now. It will not be shown again.
 trigger-make = Create a new trigger URL
-trigger-voids = The previous URL stops working. This one also stops working when you change your password, unless you choose to keep your tokens and trigger URLs.
+trigger-voids = The previous URL stops working. The new one stops working if you change your password, unless you choose to keep your tokens and trigger URLs.
 
-## Looking at a server
+## Browsing a server
 probe-folder = Folder { $path }
 probe-choose = Select { $name }
 probe-choose-this = Select
 probe-databases = Databases
 probe-all-databases = All databases
 probe-empty = The folder is empty.
-probe-cut = The folder contains more than is shown here. Enter the path by hand.
+probe-cut = The folder contains more than is shown here. Enter the path in the form instead.
 probe-no-databases = This login cannot see any databases.
 probe-not-yet = No worker has responded yet.
 probe-again = Try again
@@ -701,23 +701,23 @@ token-revoke = Revoke
 token-revoke-named = Revoke { $name }
 scope-everything = everything
 scope-manage-tags = manage tags
-scope-view-backup-destinations = see destinations
+scope-view-backup-destinations = view destinations
 scope-create-backup-destinations = add destinations
 scope-update-backup-destinations = change destinations
 scope-delete-backup-destinations = delete destinations
-scope-view-remote-servers = see servers
+scope-view-remote-servers = view servers
 scope-create-remote-servers = add servers
 scope-update-remote-servers = change servers
 scope-delete-remote-servers = delete servers
-scope-view-notification-streams = see streams
+scope-view-notification-streams = view streams
 scope-create-notification-streams = add streams
 scope-update-notification-streams = change streams
 scope-delete-notification-streams = delete streams
-scope-view-backup-tasks = see tasks, logs and backups, and download what is in backups
+scope-view-backup-tasks = view tasks, logs and backups, and download the contents of backups
 scope-create-backup-tasks = add tasks
 scope-update-backup-tasks = change tasks
 scope-delete-backup-tasks = delete tasks, logs and backups
-scope-run-backup-tasks = run, verify, and restore, also over what is there
+scope-run-backup-tasks = run tasks, verify backups and restore them, including over existing data
 security-title = Security
 security-open = Password, two-factor and sessions
 security-password = Password
@@ -753,15 +753,15 @@ two-factor-codes-means = Keep these codes somewhere safe, apart from your authen
 two-factor-kept = I have saved them
 identity-title = Other ways to sign in
 identity-link = Link { $name }
-identity-leave = You will be sent to { $name } to sign in. Afterwards, that account can sign in here without your password and your second factor.
+identity-leave = You will be sent to { $name } to sign in. Afterwards, that account can sign in here without your password or second factor.
 identity-go = Continue to { $name }
 identity-unlink = Unlink
 identity-unlink-named = Unlink { $name }
 
 ## Audit log
 audit-intro = Who did what, and from where.
-audit-own = Show my own
-audit-all = Show everybody's
+audit-own = Show only mine
+audit-all = Show all accounts
 audit-action = Action
 audit-detail = Details
 audit-actor = Via
@@ -847,7 +847,7 @@ admin-new-link-named = New link for { $name }
 admin-registration = Registration
 admin-registration-open = Anybody who can reach this page can create an account.
 admin-registration-closed = Only administrators can create accounts.
-admin-registration-do = Allow registration
+admin-registration-do = Open registration
 admin-registration-close = Close registration
 admin-since = Since
 admin-worker = Worker
@@ -859,7 +859,7 @@ admin-owner = Account
 admin-lease-until = Lease until
 search-title = Search results for “{ $text }”
 
-## Refusals: `rule-` of a field, `conflict-` of a state, `missing-` of something that is not there, `refused-` of the rest.
+## Refusals: `rule-` for fields, `conflict-` for states, `missing-` for what does not exist, `refused-` for the rest.
 rule-required = This field is required.
 rule-format = This value is not valid here.
 rule-choice = Choose one of the options.
@@ -920,7 +920,7 @@ conflict-server-restored = A backup is being restored to this server. Wait until
 conflict-server-is-jump = Other servers are reached through this one. Change them first.
 conflict-other-host-key = The server has presented a different host key since then. Check it again.
 conflict-no-host-key = This server has not presented a different host key.
-conflict-probe-busy = Holdfast is still looking at a server for you. Try again in a moment.
+conflict-probe-busy = Another server lookup is still running for you. Try again in a moment.
 conflict-destination-in-use =
     { $tasks ->
         [one] One task still uses this destination. Change or delete it first.
@@ -944,7 +944,7 @@ conflict-reading-too-long = Searching this backup takes too long. Try again late
 conflict-unreadable = { $message }
 conflict-run-ended = This run has already ended.
 conflict-run-not-ended = This run has not ended yet. Cancel it or wait until it ends.
-conflict-notice-delivered = This notification was not undelivered, so there is nothing to retry.
+conflict-notice-delivered = Only undelivered messages can be retried.
 conflict-two-factor-on = Two-factor sign-in is already on. Turn it off first.
 conflict-two-factor-off = Two-factor sign-in is off. Turn it on first.
 conflict-only-administrator = This is the only administrator. Make somebody else an administrator first.
@@ -973,4 +973,4 @@ missing-entry = This backup has no such entry.
 refused-not-found = This does not exist.
 refused-forbidden = You do not have access to this.
 refused-too-many = Too many attempts. Try again in { $seconds } seconds.
-refused-destination-away = The destination does not respond as it should. Check it and try again later.
+refused-destination-away = The destination does not respond properly. Check it and try again later.

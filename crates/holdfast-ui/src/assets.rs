@@ -1,5 +1,5 @@
-//! Our own files: one style sheet, one script, one picture. Each has its digest in its address, so that browsers may
-//! keep it for ever.
+//! Static files: one style sheet, one script, one icon. Each URL contains the file's digest, so that browsers can cache
+//! the file forever.
 
 use std::sync::LazyLock;
 

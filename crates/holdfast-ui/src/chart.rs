@@ -1,11 +1,11 @@
-//! Charts as SVG, drawn by the service: nothing is loaded, both themes colour them through the style sheet, and what
-//! they show stands beside them as a table.
+//! Charts as inline SVG, rendered by the service. The style sheet colours them in both themes, and each page also shows
+//! the figures as a table.
 
 use std::fmt::Write as _;
 
 use crate::human::{Markup, escaped};
 
-/// One value of a chart, with the words for it.
+/// One value of a chart, with its label.
 pub(crate) struct Point {
     pub value: i64,
     pub label: String,
@@ -14,7 +14,7 @@ pub(crate) struct Point {
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
 
-/// A line over an area, the first value at the left. Fewer than two values have no course.
+/// A line over a filled area, the first value at the left. Empty if there are fewer than two values.
 pub(crate) fn line(points: &[Point], title: &str) -> Markup {
     let Some(most) = points.iter().map(|point| point.value).max().filter(|_| points.len() > 1) else {
         return Markup::default();
@@ -28,7 +28,7 @@ pub(crate) fn line(points: &[Point], title: &str) -> Markup {
     Markup(svg)
 }
 
-/// One bar a value.
+/// One bar per value.
 pub(crate) fn bars(points: &[Point], title: &str) -> Markup {
     let most = points.iter().map(|point| point.value).max().unwrap_or(0).max(1);
     if points.is_empty() {
@@ -51,7 +51,7 @@ pub(crate) fn bars(points: &[Point], title: &str) -> Markup {
     Markup(svg)
 }
 
-/// A line so small that it fits into a row; the words beside it say what it shows.
+/// A sparkline that fits into a table row. The text next to it says what it shows.
 pub(crate) fn spark(values: &[i64]) -> Markup {
     let Some(most) = values.iter().copied().max().filter(|_| values.len() > 1) else { return Markup::default() };
     let places = places(values.iter().copied(), most);
@@ -85,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charts_hold_nothing_that_is_not_text() {
+    fn labels_and_titles_are_escaped() {
         let points = [1, 0, 5].map(|value| Point { value, label: format!("<b>{value}</b>") });
         for chart in [line(&points, "\"><script>"), bars(&points, "\"><script>"), spark(&[1, 2])] {
             assert!(!chart.0.contains("<script") && !chart.0.contains("<b>") && !chart.0.contains("style="), "{chart}");
             assert!(chart.0.starts_with("<svg") && chart.0.ends_with("</svg>"));
         }
         assert!(spark(&[1]).0.is_empty() && line(&points[..1], "").0.is_empty());
-        assert!(spark(&[0, 0]).0.contains("2.0,22.0"), "nothing stays at the ground: {}", spark(&[0, 0]));
+        assert!(spark(&[0, 0]).0.contains("2.0,22.0"), "zeros stay on the baseline: {}", spark(&[0, 0]));
     }
 }

@@ -1,4 +1,4 @@
-//! What browsers keep for us: the session, the theme, the language, and what ties forms to them.
+//! Cookies: the session, the theme, the language, and the secret that form tokens are derived from.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
@@ -10,16 +10,16 @@ const SESSION: &str = "holdfast_session";
 const VISITOR: &str = "holdfast_visitor";
 const THEME: &str = "holdfast_theme";
 const LANGUAGE: &str = "holdfast_language";
-/// What binds a way to a sign-in provider to this browser.
-const TRIP: &str = "holdfast_trip";
-/// That the account there is to be linked to the one here.
+/// The secret that binds a sign-in at an external provider to this browser.
+const ATTEMPT: &str = "holdfast_attempt";
+/// Marks that the external account is to be linked to the signed-in account.
 const LINK: &str = "holdfast_link";
-/// Nobody takes longer to sign in elsewhere.
-const TRIP_SECS: u32 = 15 * 60;
+/// How long an external sign-in may take.
+const ATTEMPT_SECS: u32 = 15 * 60;
 const MONTH_SECS: u32 = 30 * 24 * 3600;
 const YEAR_SECS: u32 = 365 * 24 * 3600;
 
-/// Light or dark, as somebody chose; else what their system is set to.
+/// The chosen colour theme; by default that of the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Theme {
     #[default]
@@ -45,33 +45,33 @@ impl Theme {
     }
 }
 
-/// The secret of the session that this browser is signed in with.
+/// The secret of this browser's session.
 pub(crate) fn session_secret(headers: &HeaderMap) -> Option<String> {
     cookie(headers, SESSION)
 }
 
-/// The language of somebody who may not be signed in: the one they had last, else what their browser asks for.
+/// The language of a visitor who may not be signed in: the one used last, otherwise the browser's preference.
 pub(crate) fn language(headers: &HeaderMap) -> Translator {
     cookie(headers, LANGUAGE).map_or_else(|| Translator::of_browser(headers), |code| Translator::of(&code))
 }
 
-/// What a browser says it is.
+/// The browser's `User-Agent`.
 pub(crate) fn device(headers: &HeaderMap) -> String {
     headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// What ties forms to this browser: the session, or the visitor's cookie before there is one.
+/// The secret that form tokens are derived from: the session, or the visitor cookie if there is no session.
 pub(crate) fn browser_secret(headers: &HeaderMap) -> Option<String> {
     cookie(headers, SESSION).or_else(|| cookie(headers, VISITOR))
 }
 
-/// What ties forms to this browser; new when it has nothing yet.
+/// Like [`browser_secret`], but generates a new secret if the browser has none.
 pub(crate) fn form_secret(headers: &HeaderMap) -> String {
     browser_secret(headers).unwrap_or_else(|| random::token("").reveal().to_owned())
 }
 
-/// A browser with a session needs no visitor's cookie, and the session's secret belongs into no other cookie: it would stay
-/// there after signing out.
+/// Sets the visitor cookie, unless there is a session: its secret must not be copied into another cookie, where it
+/// would remain after signing out.
 pub(crate) fn remember_visitor(response: &mut Response, headers: &HeaderMap, secret: &str, secure: bool) {
     if cookie(headers, SESSION).is_none() {
         set(response, VISITOR, secret, MONTH_SECS, secure);
@@ -86,19 +86,19 @@ pub(crate) fn remember_language(response: &mut Response, t: Translator, secure: 
     set(response, LANGUAGE, t.code(), YEAR_SECS, secure);
 }
 
-pub(crate) fn begin_trip(response: &mut Response, secret: &str, secure: bool) {
-    set(response, TRIP, secret, TRIP_SECS, secure);
+pub(crate) fn begin_attempt(response: &mut Response, secret: &str, secure: bool) {
+    set(response, ATTEMPT, secret, ATTEMPT_SECS, secure);
 }
 
-/// The secret of the way that somebody is on; it is over with this answer.
-pub(crate) fn end_trip(response: &mut Response, secure: bool) {
-    set(response, TRIP, "", 0, secure);
+/// Removes the cookies of an external sign-in.
+pub(crate) fn end_attempt(response: &mut Response, secure: bool) {
+    set(response, ATTEMPT, "", 0, secure);
     set(response, LINK, "", 0, secure);
 }
 
-/// Whoever comes back to this session wants to link what they come with.
+/// Marks that the external account is to be linked when the browser returns with this session.
 pub(crate) fn remember_link(response: &mut Response, session: &str, secure: bool) {
-    set(response, LINK, &link_sign(session), TRIP_SECS, secure);
+    set(response, LINK, &link_sign(session), ATTEMPT_SECS, secure);
 }
 
 pub(crate) fn wants_link(headers: &HeaderMap, session: &str) -> bool {
@@ -109,8 +109,8 @@ fn link_sign(session: &str) -> String {
     random::hex(&random::digest(&format!("link {session}")))
 }
 
-pub(crate) fn trip(headers: &HeaderMap) -> Option<String> {
-    cookie(headers, TRIP)
+pub(crate) fn attempt(headers: &HeaderMap) -> Option<String> {
+    cookie(headers, ATTEMPT)
 }
 
 pub(crate) fn start(response: &mut Response, secret: &Secret, secure: bool) {
@@ -124,7 +124,7 @@ pub(crate) fn end(response: &mut Response, secure: bool) {
 fn set(response: &mut Response, name: &str, value: &str, max_age_secs: u32, secure: bool) {
     let secure = if secure { "; Secure" } else { "" };
     let cookie = format!("{name}={value}; Path=/; Max-Age={max_age_secs}; HttpOnly; SameSite=Lax{secure}");
-    // Our own values are URL-safe base64, which every header can hold.
+    // The values are ASCII words and URL-safe base64, so they are always valid in a header.
     if let Ok(value) = HeaderValue::from_str(&cookie) {
         response.headers_mut().append(header::SET_COOKIE, value);
     }

@@ -1,4 +1,4 @@
-//! Forms, field by field: each knows its label, its hint, what was typed, and what is wrong with it.
+//! Form fields: each has its label, its hint, its value, and its errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::form::Form;
 use crate::human::Markup;
 use crate::translator::Translator;
 
-/// What stands in a form: from a row, or as somebody sent it.
+/// The values of a form's fields, either from a stored row or as submitted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Values(BTreeMap<String, Vec<String>>);
 
@@ -39,7 +39,7 @@ impl Values {
         values
     }
 
-    /// The fields of a specification as a form shows them.
+    /// The stored values of a resource, in the form's representation.
     pub(crate) fn of_input(input: &Input) -> Self {
         let text = |value: &Value| match value {
             Value::Text(text) => text.clone(),
@@ -66,10 +66,10 @@ impl Values {
     }
 }
 
-/// Names a secret that was typed before somebody looked elsewhere.
+/// The hidden field that lists secrets typed before the form was left. Their values are not carried along.
 pub(crate) const AGAIN: &str = "again";
 
-/// One thing to choose.
+/// One option of a select or of a group of checkboxes.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
     pub value: String,
@@ -79,7 +79,7 @@ pub(crate) struct Choice {
 
 #[derive(Debug, Clone)]
 enum ControlKind {
-    /// With the `type` of the element.
+    /// An `<input>` with this `type`.
     Line(&'static str),
     Area,
     Select(Vec<Choice>),
@@ -87,11 +87,11 @@ enum ControlKind {
     Switch,
 }
 
-/// What stands beside a field: a link that JavaScript opens as a dialog.
+/// A button next to a field, whose result JavaScript opens as a dialog.
 #[derive(Debug, Clone)]
 pub(crate) struct Aside {
     pub label: String,
-    /// Sends the form with this as its `do`.
+    /// Submits the form with this value for `do`.
     pub action: &'static str,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Control {
     when: Option<String>,
 }
 
-/// Makes the fields of one form.
+/// Builds the fields of one form.
 pub(crate) struct Fields<'a> {
     pub t: Translator,
     pub values: &'a Values,
@@ -155,8 +155,8 @@ impl Fields<'_> {
         }
     }
 
-    /// A field of a list of fields. Its words are `field-<name>`, with `-hint` and `-example` where there is more to say. A
-    /// secret that is set stays unless a new one is typed.
+    /// A field from a field list. Its label is the message `field-<name>`, with optional `-hint` and `-example`. A
+    /// secret that is set has the hint `-stays`, because it is kept unless a new one is typed.
     pub(crate) fn listed(&self, field: &'static FieldSpec, is_set: bool) -> Control {
         let (t, name) = (self.t, field.name);
         let label = t.say(&format!("field-{name}"));
@@ -198,11 +198,11 @@ impl Fields<'_> {
         self.input(name, label, ControlKind::Line(kind))
     }
 
-    /// What is typed here is never sent back.
+    /// A password field. Its value is never sent back to the browser.
     pub(crate) fn password(&self, name: &'static str, label: String, autocomplete: &'static str) -> Control {
         let mut input =
             Control { value: String::new(), autocomplete, ..self.input(name, label, ControlKind::Line("password")) };
-        // A secret that was typed and is not sent back would otherwise be lost without a word.
+        // Otherwise a secret that was typed, but is not sent back, would be lost silently.
         let was_typed = !self.values.text(name).is_empty() || self.values.has(AGAIN, name);
         if was_typed && autocomplete != "current-password" && input.errors.is_empty() {
             input.errors.push(self.t.say("form-secret-again"));
@@ -276,8 +276,7 @@ impl Control {
         Self { suggestions, ..self }
     }
 
-    /// Shown while another field has one of these values: `frequency=weekly`.
-    /// Only shown while another field has one of these values, as in `type=a,b`.
+    /// Shown only while another field has one of these values, for example `type=a,b`.
     pub(crate) fn when(self, when: impl Into<String>) -> Self {
         Self { when: Some(when.into()), ..self }
     }
@@ -311,28 +310,28 @@ impl fmt::Display for Control {
 
 impl HtmlSafe for Control {}
 
-/// Fields that belong together.
+/// A group of related fields.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Group {
     pub title: String,
-    /// Shown while a field has one of these values: `type=s3,custom_s3`.
+    /// Shown only while a field has one of these values, for example `type=s3,custom_s3`.
     pub when: Option<String>,
-    /// Folded away until somebody wants it, or something in it is wrong.
+    /// Collapsed by default. `is_open` expands it, for example because one of its fields has an error.
     pub is_folded: bool,
     pub is_open: bool,
     pub fields: Vec<Control>,
-    /// What follows from the fields, worked out by the service as somebody types.
+    /// A preview that the service computes from the fields while the user types.
     pub preview: Option<Preview>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Preview {
     pub id: &'static str,
-    /// Asked with what stands in these fields.
+    /// Where the preview is requested, with the values of these fields.
     pub address: &'static str,
     pub fields: &'static str,
     pub content: Markup,
-    /// For those without JavaScript.
+    /// The label of the button for browsers without JavaScript.
     pub button: String,
 }
 

@@ -1,4 +1,4 @@
-//! Forms: their fields, and proof that they came from our own pages.
+//! Submitted forms: their fields, and protection against cross-site request forgery.
 
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
@@ -10,13 +10,13 @@ use holdfast_core::random;
 use crate::cookies::browser_secret;
 use crate::problem::PageError;
 
-/// The largest form: a task with as many excluded paths as there may be, each sign written as three.
+/// The largest accepted form: a task with the maximum of excluded paths, each character percent-encoded.
 const MAX_BYTES: usize = 1024 * 1024;
 
 const READ_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// The fields of a form that was sent from one of our pages: its origin is ours, and it carries the token that we put
-/// into the page for this browser.
+/// The fields of a form that was sent from one of our pages: its origin is ours, and it carries the CSRF token that we
+/// put into the page for this browser.
 pub(crate) struct Form {
     fields: Vec<(String, String)>,
 }
@@ -42,9 +42,9 @@ impl<S: Send + Sync> FromRequest<S> for Form {
 }
 
 impl Form {
-    /// What stands in an address after its question mark.
+    /// The query of a URL as a form.
     pub(crate) fn of_query(query: Option<&str>) -> Self {
-        // A search for a zero character finds nothing, on every database.
+        // PostgreSQL rejects NUL characters in text. Replaced, a search for one finds nothing on every database.
         let visible = |text: String| text.replace('\0', "\u{fffd}");
         let fields = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned();
         Self { fields: fields.map(|(name, value)| (visible(name), visible(value))).collect() }
@@ -66,7 +66,8 @@ impl Form {
         self.texts(name).any(|value| value == "on")
     }
 
-    /// What a use case checks: each of the listed fields as it stands in the form. A field that does not count is none.
+    /// The input for a use case: each of the listed fields with its value in the form. A field that does not apply is
+    /// null, or `false`.
     pub(crate) fn input(&self, fields: impl Iterator<Item = &'static FieldSpec>) -> Input {
         let mut input = Input::default();
         for field in fields {
@@ -81,7 +82,7 @@ impl Form {
         input
     }
 
-    /// Nothing when the form does not have the field, or leaves a secret as it is.
+    /// `None` if the form does not have the field or leaves a secret unchanged.
     fn value(&self, field: &FieldSpec) -> Option<Value> {
         let name = field.name;
         let typed = self.texts(name).next();
@@ -105,7 +106,7 @@ impl Form {
         }
     }
 
-    /// A field that a use case checks; left empty it is none.
+    /// An optional field; null if it is empty.
     pub(crate) fn optional(&self, name: &str) -> Field<String> {
         match self.texts(name).next() {
             Some("") => Field::Null,
@@ -114,12 +115,12 @@ impl Form {
         }
     }
 
-    /// A field that must not be empty, which is for the use case to say.
+    /// A required field. The use case rejects it if it is empty.
     pub(crate) fn required(&self, name: &str) -> Field<String> {
         self.texts(name).next().map_or(Field::Absent, |text| Field::Value(text.to_owned()))
     }
 
-    /// A secret: left empty it stays as it is, unless it is to be removed.
+    /// A secret: unchanged if the field is empty, unless its removal was requested.
     pub(crate) fn secret(&self, name: &str) -> Field<String> {
         if self.is_on(&format!("remove_{name}")) {
             return Field::Null;
@@ -138,14 +139,14 @@ impl Form {
         }
     }
 
-    /// All that were ticked; none of them is an empty list.
+    /// The values of all selected checkboxes.
     pub(crate) fn numbers(&self, name: &str) -> Vec<i64> {
         self.texts(name).filter_map(|text| text.parse().ok()).collect()
     }
 }
 
-/// What a page carries for the browser with this secret. Masked anew each time, so that a page that is compressed tells
-/// nothing about it by its length.
+/// The CSRF token of a page for the browser with this secret. A new mask each time prevents attacks that infer the
+/// token from the length of the compressed page (BREACH).
 pub(crate) fn csrf_token(browser_secret: &str) -> String {
     let mask = random::bytes::<32>();
     let masked = mixed(&digest(browser_secret), &mask);
@@ -170,8 +171,8 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
     random::from_hex(text)?.try_into().ok()
 }
 
-/// Browsers send `Origin` with every form. It must be where people reach us, or name the host that was asked: a proxy
-/// may change the one or the other.
+/// Browsers send `Origin` with every form. It must match either the base URL or the `Host` header, because a proxy may
+/// change one of them.
 fn is_own_origin(headers: &HeaderMap, base_url: Option<&str>) -> bool {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let Some(origin) = text(header::ORIGIN) else { return true };
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_from_other_sites_are_told_from_our_own() {
+    fn forms_from_other_sites_are_recognized() {
         let is_own = |origin: &str, base_url: Option<&str>| {
             is_own_origin(&headers(&[("origin", origin), ("host", "127.0.0.1:8080")]), base_url)
         };
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_fields_are_none_and_secrets_stay() {
+    fn empty_fields_are_null_and_empty_secrets_are_unchanged() {
         let form = Form::of_query(Some("a=&b=x&n=7&bad=x&remove_s=on&t="));
         assert!(matches!(form.optional("a"), Field::Null) && matches!(form.optional("c"), Field::Absent));
         assert!(matches!(form.number("n"), Field::Value(7)) && matches!(form.number("bad"), Field::WrongType));

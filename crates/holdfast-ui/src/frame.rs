@@ -1,4 +1,4 @@
-//! What is around every page: the navigation, the corner with what is going on, and what was just done.
+//! The frame of every page: the navigation, the activity counters in its corner, and the confirmation message.
 
 use crate::cookies::Theme;
 use crate::translator::Translator;
@@ -29,15 +29,16 @@ pub(crate) struct Frame {
     pub is_admin: bool,
     pub running: i64,
     pub undelivered: i64,
-    /// Changes when anything does that pages show live. Empty on the answer to a form, which cannot be asked for again.
+    /// Changes whenever something that pages show live changes. Empty on the response to a form, which the script
+    /// cannot reload.
     pub sign: String,
-    /// What was just done.
+    /// The confirmation message for the action before.
     pub said: Option<String>,
-    /// Of this page; of the overview on the answer to a form.
+    /// The address of this page, or of the overview on the response to a form.
     pub address: String,
 }
 
-/// One way of the navigation.
+/// One link of the navigation.
 pub(crate) struct Way {
     pub address: &'static str,
     pub label: String,
@@ -45,7 +46,7 @@ pub(crate) struct Way {
 }
 
 impl Frame {
-    /// Around a page for somebody who is not signed in.
+    /// The frame for a visitor who is not signed in.
     pub(crate) fn visitor(t: Translator, theme: Theme, csrf: String) -> Self {
         Self { t, theme, csrf, ..Self::default() }
     }
@@ -64,7 +65,7 @@ impl Frame {
         ]
     }
 
-    /// A page that asks for nothing again by itself.
+    /// For a page that must not reload itself.
     pub(crate) fn still(self) -> Self {
         Self { sign: String::new(), ..self }
     }
@@ -77,13 +78,13 @@ impl Frame {
         self.place == Section::Administration
     }
 
-    /// The first letters of somebody's first and last name.
+    /// The initials of the user's first and last name.
     pub(crate) fn initials(&self) -> String {
         let (first, last) = holdfast_core::user::first_and_last_name(&self.name);
         [first, last].iter().filter_map(|word| word.chars().next()).flat_map(char::to_uppercase).collect()
     }
 
-    /// What to change to from the present theme.
+    /// The themes that the user can switch to.
     pub(crate) fn other_themes(&self) -> Vec<(&'static str, String)> {
         let label = |theme: Theme| match theme {
             Theme::System => self.t.say("theme-system"),

@@ -1,4 +1,4 @@
-//! Numbers and times as people say them, with the exact value for whoever points at them.
+//! Numbers and times in human-readable form, with the exact value as a tooltip.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Whose words, zone and now a page is written with.
+/// The language, time zone and current time that a page is rendered with.
 #[derive(Clone)]
 pub(crate) struct Reader {
     pub t: Translator,
@@ -27,7 +27,7 @@ impl Default for Reader {
     }
 }
 
-/// Text that is HTML already. Whoever makes one has escaped what others typed.
+/// Text that is already HTML. The code that creates it must have escaped all user input.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Markup(pub String);
 
@@ -39,7 +39,7 @@ impl fmt::Display for Markup {
 
 impl HtmlSafe for Markup {}
 
-/// Text made harmless.
+/// Escapes text for HTML.
 pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -56,7 +56,7 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 impl Reader {
-    /// A moment, told by how far it is away.
+    /// A time relative to now; far from now, its date.
     pub(crate) fn when(&self, at: Timestamp) -> Markup {
         let distance = at.as_microsecond() - self.now.as_microsecond();
         let words = if distance.abs() < MINUTE {
@@ -71,7 +71,7 @@ impl Reader {
         self.time(at, &words)
     }
 
-    /// A moment as date and time.
+    /// A time as date and time of day.
     pub(crate) fn exactly(&self, at: Timestamp) -> Markup {
         let words = self.t.with2("time-date-and-time", "date", self.date(at), "time", self.clock(at));
         self.time(at, &words)
@@ -91,7 +91,7 @@ impl Reader {
         self.zone.iana_name().unwrap_or("UTC").to_owned()
     }
 
-    /// `Sunday, 2 March 2025`, as the language writes it.
+    /// For example `Sunday, 2 March 2025`, in the format of the language. The current year is omitted.
     pub(crate) fn date(&self, at: Timestamp) -> String {
         let local = at.to_zoned(self.zone.clone());
         let month = self.t.say(&format!("month-{}", local.month()));
@@ -106,7 +106,7 @@ impl Reader {
         at.to_zoned(self.zone.clone()).strftime("%H:%M").to_string()
     }
 
-    /// One unit, or two where the second still matters.
+    /// A duration in one unit, or in two from a minute on.
     pub(crate) fn duration(&self, micros: i64) -> String {
         let t = self.t;
         let (big, unit, small, small_unit) = match micros {
@@ -120,12 +120,12 @@ impl Reader {
         if small == 0 { first } else { format!("{first} {}", t.with(small_unit, "n", small)) }
     }
 
-    /// As much as somebody who looks at a list wants to know.
+    /// A duration with the precision that a list needs.
     fn roughly(&self, micros: i64) -> String {
         match micros {
             i64::MIN..HOUR => self.t.with("unit-minutes", "n", micros / MINUTE),
             HOUR..DAY => self.duration(micros / MINUTE * MINUTE),
-            // Languages decline: three days, but in three days' time.
+            // Some languages decline the noun after "in" and "ago": German "3 Tage", but "in 3 Tagen".
             _ => {
                 let days = self.t.with("unit-days-away", "n", micros / DAY);
                 match micros % DAY / HOUR {
@@ -136,13 +136,13 @@ impl Reader {
         }
     }
 
-    /// `1.4 GB`, exact on hover.
+    /// For example `1.4 GB`, with the exact number of bytes as a tooltip.
     pub(crate) fn bytes(&self, bytes: i64) -> Markup {
         let exact = self.t.with("unit-exact-bytes", "n", self.number(bytes));
         Markup(format!("<data value=\"{bytes}\" title=\"{}\">{}</data>", escaped(&exact), self.size(bytes)))
     }
 
-    /// The same as plain text.
+    /// Like [`Self::bytes`], as plain text.
     pub(crate) fn size(&self, bytes: i64) -> String {
         const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
         let (mut value, mut unit) = (bytes as f64, 0);
@@ -154,7 +154,7 @@ impl Reader {
         format!("{}\u{a0}{}", text.replace('.', &self.t.say("number-decimal")), UNITS[unit])
     }
 
-    /// A whole number with its thousands apart.
+    /// A whole number with thousands separators.
     pub(crate) fn number(&self, number: i64) -> String {
         let digits = number.unsigned_abs().to_string();
         let separator = self.t.say("number-thousands");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_durations_have_the_units_that_people_use() {
+    fn sizes_and_durations_are_human_readable() {
         let (en, de) = (reader("en"), reader("de"));
         assert_eq!(en.size(999), "999\u{a0}B");
         assert_eq!(en.size(1_400_000_000), "1.4\u{a0}GB");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_told_by_their_distance_and_have_the_exact_time() {
+    fn times_are_relative_and_have_the_exact_time_as_tooltip() {
         let en = reader("en");
         let at = |text: &str| en.when(text.parse().unwrap()).0;
         assert!(at("2025-03-03T12:10:00Z").contains(">in 2 h 10 min<"));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_of_others_is_text() {
+    fn markup_is_escaped() {
         assert_eq!(escaped("<a href='x'>&\""), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
     }
 }

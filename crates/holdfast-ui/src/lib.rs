@@ -1,5 +1,5 @@
-//! The HTML pages: everything a person does with Holdfast, in a browser. Server-rendered; plain links and forms that work
-//! without a script, and one small script of our own that makes them lively.
+//! The web interface. Pages are rendered on the server and consist of plain links and forms that work without
+//! JavaScript; one small script adds live updates and dialogs.
 
 mod assets;
 mod chart;
@@ -33,10 +33,10 @@ mod tests {
     };
     use crate::translator::Translator;
 
-    /// Every page with something in it, in every language, with text in every place that somebody else could have
-    /// written. What comes out is markup of ours alone.
+    /// Renders every page in every language with a hostile text in every place that a user can fill, and checks that
+    /// the result contains only our own markup.
     #[test]
-    fn every_template_renders_and_what_people_typed_shows_as_text() {
+    fn every_template_renders_and_user_input_is_escaped() {
         let hostile = "<img src=x onerror=alert(1)>\"'</script>";
         for (code, _) in Translator::all() {
             let frame = Frame {
@@ -83,11 +83,11 @@ mod tests {
                 }
             }
         }
-        // All of them are among the samples, or are parts of one that is.
+        // Every template is used by a page or included in another template.
         let used: BTreeSet<String> = sources().iter().flat_map(|text| paths(text)).collect();
         for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/templates")).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            assert!(used.contains(&name), "{name} is rendered by no test");
+            assert!(used.contains(&name), "{name} is not rendered by any test");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Server-sent events: one connection a tab, which says when something of the reader's changed. The page then asks for
-//! itself again and takes over the parts that are different.
+//! Server-sent events: one connection per tab, which reports when something of the user's has changed. The page then
+//! fetches itself again and replaces the parts that differ.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use tokio::time::Instant;
 use crate::session::SignedIn;
 use crate::state::Ui;
 
-/// Progress is written once a second; looking more often shows nothing more.
+/// Progress is written once a second, so polling more often would show nothing new.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Proxies close what is silent for a minute, and a page that hears nothing for longer begins again.
+/// Interval of keep-alive events. Proxies close connections that are idle for a minute, and a page that receives
+/// nothing for longer reconnects.
 const BREATH_EVERY: Duration = Duration::from_secs(20);
-/// Then the browser comes again, and shows its session again.
+/// The longest life of a connection. The browser then reconnects, and its session is checked again.
 const LONGEST: Duration = Duration::from_secs(300);
-/// Tabs that one person looks at, on all their screens.
+/// The maximum number of connections per user, one for each open tab.
 const STREAMS_OF_ONE: usize = 20;
 
 struct LiveStream {
@@ -35,7 +36,7 @@ struct LiveStream {
     _place: StreamSlot,
 }
 
-/// One of the streams that one user may have.
+/// One of the connections that a user may have. Dropping it frees the slot.
 struct StreamSlot {
     ui: Arc<Ui>,
     user: i64,
@@ -81,7 +82,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> Respons
     };
     let body = axum::body::Body::from_stream(Box::pin(stream::unfold(watch, next)));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
-    // Or nginx keeps it until there is more.
+    // Otherwise nginx buffers the events.
     (headers, [("x-accel-buffering", "no")], body).into_response()
 }
 
@@ -97,7 +98,7 @@ async fn next(mut watch: LiveStream) -> Option<(Result<String, Infallible>, Live
         if Instant::now() >= watch.end {
             return None;
         }
-        // A database that does not answer is looked at again; the page says that it is not up to date by itself.
+        // If the database does not respond, try again; the page itself shows that it is out of date.
         let Ok(sign) = overview::sign(&watch.ui.app, &watch.person.caller).await else {
             watch.last.get_or_insert_default();
             continue;

@@ -1,4 +1,4 @@
-//! Rendering: templates to answers, with the headers that every page has, and errors as pages.
+//! Rendering of templates to responses, with the headers of every page, and of errors as pages.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::problem::{PageError, Problem};
 use crate::state::Ui;
 use crate::translator::Translator;
 
-/// Nothing runs and nothing is loaded but our own script, style sheet and pictures.
+/// Only our own script, style sheet and images may be loaded.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -24,7 +24,7 @@ pub(crate) fn render(status: StatusCode, template: &impl Template) -> Response {
     let html = match template.render() {
         Ok(html) => html,
         Err(error) => {
-            tracing::error!(%error, "a page could not be rendered");
+            tracing::error!(%error, "could not render a page");
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
@@ -52,7 +52,7 @@ fn problem_page(problem: &Problem, t: Translator, theme: Theme, back: Option<Str
     MessagePage { frame: Frame::visitor(t, theme, String::new()), title: t.say(problem.key), text, back }
 }
 
-/// The last step of every page: problems get their page, and all get their headers.
+/// The last step of every response: renders problems as pages and adds the security headers.
 pub(crate) async fn finish(State(_): State<Arc<Ui>>, request: Request, next: Next) -> Response {
     let headers = request.headers().clone();
     let mut response = next.run(request).await;
@@ -71,7 +71,7 @@ pub(crate) async fn finish(State(_): State<Arc<Ui>>, request: Request, next: Nex
     response
 }
 
-/// The page that somebody came from, when it is one of ours.
+/// The address of the page that the user came from, if it is one of ours.
 pub(crate) fn own_referer(headers: &HeaderMap) -> Option<String> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let (_, rest) = text(header::REFERER)?.split_once("://")?;
@@ -80,7 +80,8 @@ pub(crate) fn own_referer(headers: &HeaderMap) -> Option<String> {
     (Some(host) == text(header::HOST) && own_address(&address).is_some()).then_some(address)
 }
 
-/// Only to a page of ours. Browsers leave tabs and line breaks out, and take a backslash for a slash.
+/// The address if it leads to one of our pages. Browsers ignore tabs and line breaks in it, and treat a backslash as a
+/// slash.
 pub(crate) fn own_address(address: &str) -> Option<&str> {
     let mut chars = address.chars();
     let is_own = chars.next() == Some('/') && !matches!(chars.next(), Some('/' | '\\'));
@@ -88,7 +89,7 @@ pub(crate) fn own_address(address: &str) -> Option<&str> {
     (is_own && is_clean && address.len() <= holdfast_core::limits::URL_CHARS).then_some(address)
 }
 
-/// Back to a page of ours, with a word about what was done.
+/// Redirects to one of our pages, which then shows the confirmation message `said-<said>`.
 pub(crate) fn done(address: &str, said: &str) -> Response {
     let (path, fragment) = address.split_once('#').map_or((address, None), |(path, part)| (path, Some(part)));
     let sign = if path.contains('?') { '&' } else { '?' };
@@ -104,7 +105,7 @@ mod tests {
     use crate::problem::sign_in_address;
 
     #[test]
-    fn what_people_typed_shows_as_text() {
+    fn user_input_is_escaped() {
         let message = "<img src=x onerror=alert(1)> a & b".to_owned();
         let conflict = Conflict::Unreadable { failure: "corrupt".into(), message };
         let error = Some(Arc::new(AppError::Conflict(conflict)));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_led_elsewhere() {
+    fn redirects_stay_on_our_own_pages() {
         assert_eq!(sign_in_address(Some("/runs/7?a=b")), "/sign-in?then=%2Fruns%2F7%3Fa%3Db");
         assert_eq!(sign_in_address(Some("/")), "/sign-in");
         let headers = |referer: &str| {
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_others_are_told_from_our_own() {
+    fn addresses_of_other_sites_are_rejected() {
         assert_eq!(own_address("/runs/7?a=b"), Some("/runs/7?a=b"));
         for bad in ["", "//evil.example", "https://evil.example", "/\\evil.example", "/a\r\nb", "/\t/evil.example"] {
             assert_eq!(own_address(bad), None, "{bad}");
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_told_at_the_right_place() {
+    fn the_confirmation_goes_into_the_query_before_the_fragment() {
         let location = |address: &str| {
             let response = done(address, "saved");
             response.headers()[header::LOCATION].to_str().unwrap().to_owned()

@@ -1,4 +1,4 @@
-//! One module for each part of the console.
+//! One module for each part of the web interface.
 
 pub(crate) mod account;
 pub(crate) mod administration;
@@ -32,7 +32,7 @@ use crate::form::Form;
 use crate::frame::Frame;
 use crate::view::FormPage;
 
-/// Asks for the name of what is to go, and says what goes with it.
+/// Asks for the name of the item to delete, and explains what is deleted with it.
 pub(crate) fn delete_page(
     frame: Frame,
     label: &str,
@@ -59,7 +59,7 @@ pub(crate) fn delete_page(
     }
 }
 
-/// It is made; that its check has to wait is no failure of that.
+/// The item was created, so a rate limit on its first check is not an error.
 pub(crate) fn unless_busy(asked: holdfast_app::Result<()>) -> holdfast_app::Result<()> {
     match asked {
         Err(holdfast_app::AppError::TooManyRequests { .. }) => Ok(()),
@@ -67,7 +67,7 @@ pub(crate) fn unless_busy(asked: holdfast_app::Result<()>) -> holdfast_app::Resu
     }
 }
 
-/// What is wrong when the name was not typed as it is.
+/// The error to show if the typed name does not match.
 pub(crate) fn wrong_name(form: &Form, label: &str) -> Option<Errors> {
     (form.text("name").trim() != label.trim()).then(|| Errors::one("name", Rule::OtherName))
 }

@@ -1,4 +1,4 @@
-//! What stops a page from being shown.
+//! Errors that are shown instead of a page.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use holdfast_app::AppError;
 #[derive(Debug)]
 pub(crate) enum PageError {
     App(AppError),
-    /// Somebody must sign in first, and comes back here afterwards.
+    /// The user must sign in first, and then returns to this address.
     SignIn {
         then: Option<String>,
     },
-    /// The form did not come from our own page.
+    /// The form was not sent from one of our pages, or did not arrive in time.
     Forged,
-    /// The form is longer than any of ours.
+    /// The form exceeds the size limit.
     TooLarge,
 }
 
@@ -28,10 +28,10 @@ impl From<AppError> for PageError {
 pub(crate) type PageResult = Result<Response, PageError>;
 
 impl IntoResponse for PageError {
-    /// The page around it needs the reader's language, which `finish` knows.
+    /// Only marks the response: the error page needs the reader's language, so `finish` renders it.
     fn into_response(self) -> Response {
         let (status, key) = match &self {
-            // Streams follow no redirect to a page.
+            // Event streams must not be redirected to a page.
             Self::SignIn { then: Some(then) } if then == "/live" => return StatusCode::UNAUTHORIZED.into_response(),
             Self::SignIn { then } => return Redirect::to(&sign_in_address(then.as_deref())).into_response(),
             Self::Forged => (StatusCode::FORBIDDEN, "problem-forged"),
@@ -44,11 +44,11 @@ impl IntoResponse for PageError {
                 AppError::Conflict(_) => (StatusCode::CONFLICT, "problem-conflict"),
                 AppError::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "problem-invalid"),
                 AppError::Unavailable(reason) => {
-                    tracing::warn!(reason, "unavailable");
+                    tracing::warn!(reason, "service unavailable");
                     (StatusCode::SERVICE_UNAVAILABLE, "problem-unavailable")
                 }
                 AppError::DestinationAway(reason) => {
-                    tracing::warn!(reason, "a destination does not answer");
+                    tracing::warn!(reason, "a destination does not respond");
                     (StatusCode::SERVICE_UNAVAILABLE, "problem-destination-away")
                 }
                 AppError::Internal(reason) => {
@@ -77,7 +77,7 @@ pub(crate) fn sign_in_address(then: Option<&str>) -> String {
     }
 }
 
-/// What a page about a problem will say.
+/// What an error page shows.
 #[derive(Clone)]
 pub(crate) struct Problem {
     pub key: &'static str,

@@ -13,7 +13,7 @@ use crate::pages::{
 use crate::state::Ui;
 use crate::{assets, live, page};
 
-/// All pages. Everything else that is not an API path is a page that does not exist.
+/// All pages. Any other path outside the API gets the "not found" page.
 pub fn router(ui: Arc<Ui>) -> Router {
     let pages = Router::new()
         .merge(visitors())
@@ -34,7 +34,7 @@ pub fn router(ui: Arc<Ui>) -> Router {
         .fallback(page::not_found)
         .method_not_allowed_fallback(page::not_found)
         .layer(middleware::from_fn_with_state(ui.clone(), page::finish))
-        // After the rest, so that problems are compressed too; downloads are as small as they get.
+        // Outermost, so that error pages are compressed too. Not for downloads, which are compressed already.
         .layer(CompressionLayer::new());
     let plain = Router::new()
         .route("/live", get(live::show))
@@ -58,7 +58,7 @@ fn account_pages() -> Router<Arc<Ui>> {
     Router::new()
         .route("/account", get(account::show))
         .route("/account/profile", post(account::update_profile))
-        .route("/account/messages", post(account::update_hearing))
+        .route("/account/messages", post(account::update_notification_settings))
         .route("/account/tokens", post(account::create_token))
         .route("/account/tokens/{id}/revoke", post(account::revoke_token))
         .route("/account/delete", get(account::show_delete).post(account::delete))

@@ -1,4 +1,4 @@
-//! Who is signed in, from the cookie of their browser.
+//! The signed-in user, identified by the session cookie.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use crate::problem::PageError;
 use crate::state::Ui;
 use crate::translator::Translator;
 
-/// What the script sends when it asks for a page again.
+/// The header that the script sends when it fetches a page again.
 const PART: &str = "x-holdfast-part";
 
-/// A signed-in person, and what their request carries.
+/// A signed-in user, and the data of their request.
 pub(crate) struct SignedIn {
     pub caller: Caller,
     pub user: UserRow,
-    /// The session's secret, to end it with and to derive form tokens from.
+    /// The session's secret, used to end the session and to derive form tokens.
     pub secret: String,
     pub reader: Reader,
     pub base_url: String,
-    /// What stands after the question mark.
+    /// The query parameters.
     pub query: Form,
     theme: Theme,
     said: Option<String>,
     address: String,
-    /// Only the live parts of the page are wanted.
+    /// Only the live parts of the page are needed.
     pub is_part: bool,
-    /// Of before anything else was looked at: what changes from then on shows in a later one.
+    /// The change marker, read before any other data, so that every later change results in a different one.
     sign: String,
 }
 
@@ -77,9 +77,9 @@ impl SignedIn {
         csrf_token(&self.secret)
     }
 
-    /// What is around every page.
+    /// The frame of every page.
     pub(crate) async fn frame(&self, ui: &Ui, place: Section) -> Result<Frame, AppError> {
-        let corner = overview::corner(&ui.app, &self.caller).await?;
+        let counts = overview::live_counts(&ui.app, &self.caller).await?;
         Ok(Frame {
             t: self.t(),
             csrf: self.csrf(),
@@ -88,8 +88,8 @@ impl SignedIn {
             name: self.user.name.clone(),
             is_signed_in: true,
             is_admin: self.user.is_admin,
-            running: corner.running,
-            undelivered: corner.undelivered,
+            running: counts.running,
+            undelivered: counts.undelivered,
             sign: self.sign.clone(),
             said: self.said.clone(),
             address: self.address.clone(),
@@ -97,7 +97,7 @@ impl SignedIn {
     }
 }
 
-/// What was done before is not told again.
+/// The address without its `said` parameter, so that a confirmation is not shown again.
 fn without_said(address: &str) -> String {
     let (path, query) = address.split_once('?').unwrap_or((address, ""));
     let kept: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("said=")).collect();

@@ -1,4 +1,4 @@
-//! What every page reaches.
+//! The state shared by all pages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,17 +7,17 @@ use holdfast_app::App;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Each looks at the database once a second.
+/// The maximum number of event streams. Each queries the database once a second.
 pub(crate) const STREAMS: usize = 500;
 
 pub struct Ui {
     pub app: Arc<App>,
-    /// Cookies are for https alone when people reach the service that way.
+    /// Whether cookies have the `Secure` attribute, that is, whether the public URL uses HTTPS.
     pub secure_cookies: bool,
-    /// Ends what would otherwise hold the service up: event streams.
+    /// Ends event streams, which would otherwise delay shutdown.
     pub(crate) stop: CancellationToken,
     pub(crate) streams: Arc<Semaphore>,
-    /// How many of them each user has.
+    /// The number of open event streams per user.
     pub(crate) streams_of: Mutex<HashMap<i64, usize>>,
 }
 

@@ -1,4 +1,4 @@
-//! What pages say, in the reader's language. A language is a file in `messages/`, and a line below.
+//! Translations of the page texts. A language consists of a file in `messages/` and an entry in `FILES`.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use holdfast_core::refusal::{Argument, Refusal, Rule};
 
 struct Language {
     code: &'static str,
-    /// As its speakers call it.
+    /// The name of the language in that language.
     name: &'static str,
     bundle: FluentBundle<FluentResource>,
 }
@@ -26,9 +26,9 @@ static LANGUAGES: LazyLock<Vec<Language>> = LazyLock::new(|| {
 
 fn read(code: &str, text: &str) -> FluentBundle<FluentResource> {
     let mut bundle = FluentBundle::new_concurrent(vec![code.parse().unwrap_or_default()]);
-    // Names of people stand in elements of their own, which isolate them; marks within texts would end up in titles.
+    // User-provided names are in separate HTML elements, which isolate them. Isolation marks would end up in titles.
     bundle.set_use_isolating(false);
-    // A file with a mistake still says what it can; a test does not let it come to that.
+    // Use the valid messages of a file that has errors; a test ensures that there are none.
     let (Ok(resource) | Err((resource, _))) = FluentResource::try_new(text.to_owned());
     bundle.add_resource_overriding(resource);
     bundle
@@ -44,7 +44,7 @@ impl Default for Translator {
     }
 }
 
-/// What can stand in a message.
+/// A value that can be inserted into a message.
 pub(crate) trait Arg {
     fn arg(&self) -> FluentValue<'static>;
 }
@@ -80,12 +80,12 @@ impl<T: Arg + ?Sized> Arg for &T {
 }
 
 impl Translator {
-    /// The language of this code, else the first one.
+    /// The language with this code, otherwise the first one.
     pub(crate) fn of(code: &str) -> Self {
         LANGUAGES.iter().find(|language| language.code == code).map_or_else(Self::default, Self)
     }
 
-    /// What a browser asks for.
+    /// The browser's preferred language.
     pub(crate) fn of_browser(headers: &HeaderMap) -> Self {
         let wanted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let codes = wanted.split(',').filter_map(|part| part.trim().split(['-', ';']).next());
@@ -106,17 +106,17 @@ impl Translator {
         self.format(key, None)
     }
 
-    /// A message with one value in it.
+    /// A message with one argument.
     pub(crate) fn with(self, key: &str, name: &str, value: impl Arg) -> String {
         self.format(key, Some(&FluentArgs::from_iter([(name, value.arg())])))
     }
 
-    /// A message with two values in it.
+    /// A message with two arguments.
     pub(crate) fn with2(self, key: &str, first: &str, a: impl Arg, second: &str, b: impl Arg) -> String {
         self.format(key, Some(&FluentArgs::from_iter([(first, a.arg()), (second, b.arg())])))
     }
 
-    /// A message that may be missing, for words that others make up, such as codes of failures.
+    /// A message that may be missing, for keys built from values of other crates, such as failure codes.
     pub(crate) fn find(self, key: &str) -> Option<String> {
         let has = self.0.bundle.has_message(key);
         has.then(|| self.say(key))
@@ -131,12 +131,12 @@ impl Translator {
         key.to_owned()
     }
 
-    /// What is wrong with a field.
+    /// The error message of a field.
     pub(crate) fn rule(self, rule: &Rule) -> String {
         self.refusal("rule", rule)
     }
 
-    /// Why a use case said no. Mistakes of our own are told by the page about them.
+    /// Why a use case refused a request.
     pub(crate) fn refused(self, error: &AppError) -> String {
         match error {
             AppError::Conflict(conflict) => self.refusal("conflict", conflict),
@@ -187,7 +187,7 @@ mod tests {
             if path.is_dir() {
                 uses(&path, ending, markers, found);
             } else if path.to_string_lossy().ends_with(ending) {
-                // The formatter may put the key on a line of its own.
+                // The formatter may put the key on a separate line.
                 let text = std::fs::read_to_string(&path).unwrap().lines().map(str::trim).collect::<String>();
                 for marker in markers {
                     for part in text.split(marker).skip(1) {
@@ -206,12 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn every_language_says_everything_and_nothing_is_said_in_vain() {
+    fn every_language_has_all_messages_and_none_is_unused() {
         let english = keys("en");
         for (code, ..) in FILES {
             let own = keys(code);
             assert_eq!(english.difference(&own).collect::<Vec<_>>(), Vec::<&String>::new(), "missing in {code}");
-            // What to do about a failure is English by itself.
+            // English advice on failures comes from the failure codes themselves.
             let extra = own.difference(&english).filter(|key| !key.starts_with("failure-"));
             assert_eq!(extra.collect::<Vec<_>>(), Vec::<&String>::new(), "only in {code}");
         }
@@ -234,8 +234,8 @@ mod tests {
             used.extend(codes.iter().map(|code| format!("{family}-{code}")));
         }
         used.retain(|key| key.contains('-') && !key.contains([' ', '{']));
-        assert_eq!(used.difference(&english).collect::<Vec<_>>(), Vec::<&String>::new(), "asked for, but not there");
-        // Those that are put together from a word of the domain.
+        assert_eq!(used.difference(&english).collect::<Vec<_>>(), Vec::<&String>::new(), "used, but not defined");
+        // Keys that are built from a value of the domain.
         let families = [
             "health-",
             "run-",
@@ -261,11 +261,11 @@ mod tests {
         ];
         let in_family = |key: &&String| families.iter().any(|family| key.starts_with(family));
         let vain: Vec<_> = english.difference(&used).filter(|key| !in_family(key)).collect();
-        assert_eq!(vain, Vec::<&String>::new(), "never said");
+        assert_eq!(vain, Vec::<&String>::new(), "never used");
     }
 
     #[test]
-    fn languages_are_found_and_rules_are_told_in_them() {
+    fn languages_are_negotiated_and_refusals_are_translated() {
         let headers = |text: &str| HeaderMap::from_iter([(header::ACCEPT_LANGUAGE, text.parse().unwrap())]);
         assert_eq!(Translator::of_browser(&headers("fr-CH, de;q=0.9, en;q=0.8")).code(), "de");
         assert_eq!(Translator::of_browser(&headers("fr")).code(), "en");

@@ -1,4 +1,4 @@
-//! What several pages show alike: states with their shape and word, pages of lists, and the form that all forms are.
+//! Elements shared by several pages: states with their symbol and label, list pagination, and the form page.
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -18,10 +18,10 @@ use crate::human::{Markup, Reader, escaped};
 use crate::page::render;
 use crate::translator::Translator;
 
-/// Rows that fit on a page of a list.
+/// Rows per page of a list.
 pub(crate) const PER_PAGE: i64 = 50;
 
-/// A state: its colour, its shape, its word.
+/// A state with its colour, symbol and label.
 pub(crate) fn state(class: &str, word: &str) -> Markup {
     let shape = match class {
         "good" => "✓",
@@ -65,12 +65,12 @@ pub(crate) fn proof(t: Translator, verification: Verification) -> Markup {
     state(class, &t.say(&format!("proof-{}", verification.as_str())))
 }
 
-/// What a run does, in words.
+/// The label of a run's kind.
 pub(crate) fn run_kind(t: Translator, kind: RunKind) -> String {
     t.say(&format!("kind-{}", kind.as_str()))
 }
 
-/// Why something failed and what to do about it. A language may say less about a reason than the service itself.
+/// What to do about a failure. Falls back to the service's own English advice if a language has none.
 pub(crate) fn advice(t: Translator, code: Option<FailureCode>) -> String {
     let Some(code) = code else { return String::new() };
     t.find(&format!("failure-{}", code.as_str().replace('_', "-"))).unwrap_or_else(|| code.advice().to_owned())
@@ -83,21 +83,21 @@ pub(crate) fn run_duration(reader: &Reader, run: &RunRow) -> String {
     reader.duration(end.as_microsecond() - started.0.as_microsecond())
 }
 
-/// What a page of a list shows of its owner's things.
+/// The listing for one page of the caller's own rows.
 pub(crate) fn listing(caller: &Caller, query: &Form, newest_first: bool) -> Listing {
     let page = query.text("page").parse().unwrap_or(1_i64).clamp(1, holdfast_core::limits::PAGE_MAX);
     let search = Some(query.text("search")).filter(|text| !text.trim().is_empty());
     Listing { owner: caller.user, search, page: PageRequest { page, per_page: PER_PAGE }, newest_first }
 }
 
-/// All of something that people choose from.
+/// The listing for all of the caller's rows, for selection lists.
 pub(crate) fn everything(caller: &Caller) -> Listing {
-    /// More than this nobody finds in a list; the search does.
+    /// A selection list with more items would be unusable.
     const MOST: i64 = 1000;
     Listing { owner: caller.user, search: None, page: PageRequest { page: 1, per_page: MOST }, newest_first: false }
 }
 
-/// The way to the other pages of a list.
+/// Links to the other pages of a list.
 #[derive(Default)]
 pub(crate) struct Pager {
     pub text: String,
@@ -132,25 +132,25 @@ impl Pager {
     }
 }
 
-/// A page that is one form.
+/// A page that consists of one form.
 #[derive(Template, Default)]
 #[template(path = "form.html")]
 pub(crate) struct FormPage {
     pub frame: Frame,
     pub title: String,
     pub intro: String,
-    /// What is wrong with no field of its own.
+    /// Errors that do not belong to a field.
     pub problems: Vec<String>,
     pub before: Markup,
     pub after: Markup,
     pub action: String,
     pub groups: Vec<Group>,
-    /// Further fields that nobody sees.
+    /// Additional hidden fields.
     pub inside: Markup,
     pub submit: String,
-    /// Further things to do with what stands in the form.
+    /// Additional submit buttons: the value of `do`, and the label.
     pub also: Vec<(&'static str, String)>,
-    /// The page above.
+    /// Address and title of the parent page.
     pub up: Option<(String, String)>,
     pub is_dangerous: bool,
 }
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_state_has_a_shape_and_a_word_in_every_language() {
+    fn every_state_has_a_label_in_every_language() {
         for (code, _) in Translator::all() {
             let t = Translator::of(code);
             for known in TaskHealth::ALL {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_list_keep_what_was_asked_for() {
+    fn links_to_other_pages_keep_the_filters() {
         let page = Page { items: vec![(); 50], total: 120, request: PageRequest { page: 2, per_page: 50 } };
         let query = Form::of_query(Some("search=a%26b&page=2&tag=&said=x"));
         let pager = Pager::of(&Reader::default(), &page, "/tasks", &query);

@@ -1,4 +1,4 @@
-//! Stored backups for whoever asks through a request: listings and downloads.
+//! Reads stored backups for requests: listings, searches and downloads.
 
 pub(crate) mod folder_page;
 mod reading_time;
@@ -28,11 +28,11 @@ use self::folder_page::{FolderPage, WINDOW, Window};
 use self::reading_time::{Look, ReadingTime};
 use crate::plans::Planner;
 
-/// Backups read for requests at once; each takes a few megabytes and a thread.
+/// How many backups are read for requests at once; each takes a few megabytes and a thread.
 const READERS: usize = 16;
-/// A few downloads, and a look into folders beside them. The last places are for users who have none.
+/// Enough for a few downloads and browsing folders meanwhile. The last places are for users who have none.
 const SHARE: Share = Share { per_user: 6, reserved: 4 };
-/// When somebody who has too many under way may try again.
+/// When a user with too many reads in progress may try again.
 const RETRY_AFTER_SECS: u64 = 5;
 
 pub struct StoredArchives {
@@ -44,7 +44,7 @@ pub struct StoredArchives {
     limits: ReadingLimits,
 }
 
-/// Who reads at the moment: how many each user has under way.
+/// How many reads each user has in progress.
 #[derive(Clone, Default)]
 struct Readers(Arc<Mutex<HashMap<i64, usize>>>);
 
@@ -86,30 +86,30 @@ impl Drop for Turn {
     }
 }
 
-/// What a request has until the last thread that reads for it has ended, whether somebody still waits for that or not.
+/// What a request holds until the last thread that reads for it has ended, even if nobody waits for that any more.
 struct Hold {
     _turn: Turn,
     look: Mutex<Option<Look>>,
 }
 
 impl Hold {
-    /// What was looked for is found; sending it is no look.
+    /// Ends the look because its target was found; sending that does not count as looking.
     fn end_look(&self) {
         self.look.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
     }
 }
 
-/// What reading for one request may take.
+/// Limits on reading for one request.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadingLimits {
-    /// Entries of a folder that are held at once, and bytes of their names.
+    /// How many entries of a folder are held at once, and how many bytes of their names.
     pub window: Window,
-    /// Readings of a backup's list for one page of a folder, each of which brings another window. These are enough for every
-    /// page of a folder of a million entries with names of ordinary length.
+    /// How often a backup's list may be read for one page of a folder; each reading covers another window. The default
+    /// is enough for every page of a folder of a million entries with names of ordinary length.
     pub readings: usize,
-    /// A listing, a search, or the look for what is to be downloaded.
+    /// Time for a listing, a search, or finding what is to be downloaded.
     pub time: Duration,
-    /// What a download may read without anything to send, such as all that comes before a folder.
+    /// How long a download may read without having anything to send, such as everything that comes before a folder.
     pub silence: Duration,
 }
 
@@ -119,8 +119,7 @@ impl Default for ReadingLimits {
     }
 }
 
-const TOO_SILENT: &str =
-    "There was nothing to send for too long. Restore what you need, or download all of the backup.";
+const TOO_SILENT: &str = "There was nothing to send for too long. Restore what you need, or download the whole backup.";
 
 impl StoredArchives {
     /// `folder` is where local destinations are.
@@ -129,7 +128,7 @@ impl StoredArchives {
         Self { engine, store, planner: Planner { folder }, readers, reading_time, limits }
     }
 
-    /// A backup that is read in turn: whatever reads it keeps the turn until it has ended.
+    /// A backup, with the right to read it: whatever reads it keeps that right until it has ended.
     async fn held(&self, backup: &BackupRow, look: Option<Look>) -> Result<(StoredBackup, Arc<Hold>)> {
         let turn = self.readers.take_turn(backup.user_id.0)?;
         let stored = self.planner.stored(&self.store, backup).await?;
@@ -137,7 +136,7 @@ impl StoredArchives {
         Ok((StoredBackup { hold: Some(hold.clone()), ..stored }, hold))
     }
 
-    /// One that is looked through, which counts for its user for as long as something reads it.
+    /// A backup to look through; the time counts against its user for as long as something reads it.
     async fn looked_at(&self, backup: &BackupRow) -> Result<(StoredBackup, Arc<Hold>)> {
         let look = self.reading_time.begin(backup.user_id.0, Instant::now())?;
         self.held(backup, Some(look)).await
@@ -157,7 +156,7 @@ impl StoredArchives {
         done.unwrap_or_else(|_| Err(AppError::Conflict(Conflict::ReadingTooLong)))
     }
 
-    /// What was found goes to the client; what is read meanwhile without anything to send counts.
+    /// Sends what was found to the client; time spent reading without anything to send counts against the user.
     fn send_found(&self, pieces: holdfast_engine::Download, user: i64, hold: &Hold) -> Pieces {
         hold.end_look();
         forwarded(pieces, Some(Silence { time: self.reading_time.clone(), user, limit: self.limits.silence }))
@@ -235,7 +234,7 @@ fn refused(error: EngineError) -> AppError {
         }
         FailureCode::Internal => AppError::Internal(error.message),
         FailureCode::Cancelled => AppError::Unavailable(error.message),
-        // Reading reaches nothing else.
+        // Reading contacts nothing but the destination.
         _ => AppError::DestinationAway(error.message),
     }
 }
@@ -273,20 +272,20 @@ impl Archives for StoredArchives {
 
 type Pieces = mpsc::Receiver<std::io::Result<Bytes>>;
 
-/// What becomes of the time in which a download has nothing to send.
+/// How the time in which a download has nothing to send is counted and limited.
 struct Silence {
     time: ReadingTime,
     user: i64,
     limit: Duration,
 }
 
-/// Passes pieces on until the last one, or until the client is gone, which ends the reading. How slowly a client may take
-/// them is for its connection to say, which sees every byte.
+/// Forwards pieces until the last one, or until the client is gone, which ends the reading. How slow a client may be is
+/// decided at its connection, which sees every byte.
 fn forwarded(mut source: holdfast_engine::Download, silence: Option<Silence>) -> Pieces {
     let (sender, pieces) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
-            // A destination that is silent must not keep the turn of a client that has left.
+            // A destination that does not respond must not keep the turn of a client that has disconnected.
             let wait = silence.as_ref().map(|silence| silence.time.wait(silence.user));
             let limit = silence.as_ref().map_or(Duration::MAX, |silence| silence.limit);
             let piece = tokio::select! {
@@ -305,7 +304,7 @@ fn forwarded(mut source: holdfast_engine::Download, silence: Option<Silence>) ->
     pieces
 }
 
-/// The name of a path directly below a folder.
+/// The name of a path that is directly below a folder; `None` for any other path.
 fn name_in(folder: &str, path: &str) -> Option<String> {
     let rest = if folder.is_empty() { path } else { path.strip_prefix(folder)?.strip_prefix('/')? };
     (!rest.is_empty() && !rest.contains('/')).then(|| rest.to_owned())

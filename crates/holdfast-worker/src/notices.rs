@@ -1,4 +1,4 @@
-//! What people are told: written to the outbox with what it is about, delivered by the dispatcher.
+//! Notices to users: written to the outbox in the same transaction as the event, delivered by the dispatcher.
 
 pub(crate) mod dispatcher;
 pub(crate) mod mailer;

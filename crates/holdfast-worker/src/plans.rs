@@ -21,7 +21,7 @@ use holdfast_store::{Store, Tx, destinations, ssh_keys, tasks, users};
 /// Makes plans; knows where local destinations are.
 #[derive(Debug, Clone)]
 pub(crate) struct Planner {
-    /// Each local destination is a folder of its own below this one.
+    /// Each local destination is a separate folder below this one.
     pub folder: PathBuf,
 }
 
@@ -124,7 +124,7 @@ impl Planner {
         Ok((server, row))
     }
 
-    /// What somebody wants to know of a server.
+    /// What the engine is to find out about a server.
     pub(crate) async fn probe(&self, app: &App, server: &ServerRow, question: Question) -> Result<Probe> {
         Ok(match question {
             Question::Folder(path) => Probe::Folder(path),
@@ -169,12 +169,12 @@ impl Planner {
     }
 }
 
-/// One folder per user and destination: no key of one can name a file of another.
+/// One folder per user and destination, so that no key of one can refer to a file of another.
 fn local_folder(root: &Path, user: i64, destination: i64) -> PathBuf {
     root.join(user.to_string()).join(destination.to_string())
 }
 
-/// The server of a run as it is recorded with what the run stored.
+/// The address of a run's server, as it is recorded with the backup.
 pub(crate) fn address(server: &Server) -> String {
     fn of(target: &Target) -> (&str, &str, u16) {
         (&target.username, &target.host, target.port)

@@ -1,4 +1,4 @@
-//! Claims runs, works on them, and brings each to its one end. What a kind of run does is in a file of its own below.
+//! Claims runs, executes them, and ends each exactly once. What each kind of run does is in its own file below.
 
 mod backup;
 mod check_destination;
@@ -38,8 +38,8 @@ use self::test_stream::TestStream;
 use self::verify::Verify;
 use crate::services::Services;
 
-const LOST: &str = "The worker that had this run went away before its end.";
-const STOPPED: &str = "The service was stopped while this run was going.";
+const LOST: &str = "The worker that had this run stopped responding before its end.";
+const STOPPED: &str = "The service was stopped while this run was in progress.";
 
 fn job(subject: RunSubject) -> Box<dyn Job> {
     match subject {
@@ -54,7 +54,7 @@ fn job(subject: RunSubject) -> Box<dyn Job> {
     }
 }
 
-/// Takes as many queued runs as there is room for and the limits allow.
+/// Claims as many queued runs as there is room for and the limits allow.
 pub(crate) async fn claim(services: &Services, worker: &str, room: Room) -> Result<Vec<RunRow>> {
     let now = services.app.now();
     let until = lease_until(now, &services.settings);
@@ -67,13 +67,13 @@ pub(crate) async fn claim(services: &Services, worker: &str, room: Room) -> Resu
     Ok(claimed)
 }
 
-/// Works on a claimed run until its end is written, or the run is not ours any more.
+/// Executes a claimed run until its end is written, or its lease is lost.
 pub(crate) async fn execute(services: &Services, run: RunRow) {
     let subject = run.subject;
     let id = run.id.0;
     let lease = Lease::start(services.app.clone(), services.settings, run.clone());
     let (own_services, context) = (services.clone(), lease.context.clone());
-    // A task of its own: whatever breaks in there ends this run and no other.
+    // A separate task, so that a panic ends this run and no other.
     let working = AbortOnDropHandle::new(tokio::spawn(async move {
         let (mut job, mut contacts) = (job(run.subject), Contacts::default());
         let result = work(&own_services, &run, &context, &mut *job, &mut contacts).await;
@@ -88,8 +88,8 @@ pub(crate) async fn execute(services: &Services, run: RunRow) {
     drop(halting);
     let has_crashed = worked.is_err();
     let (job, mut result, contacts) = worked.unwrap_or_else(|error| {
-        tracing::error!(%error, run = id, "a run broke its worker");
-        let fault = EngineError::internal("This run met a fault of Holdfast itself.");
+        tracing::error!(%error, run = id, "a run ended unexpectedly");
+        let fault = EngineError::internal("This run failed because of an error in Holdfast itself.");
         (job(subject), Err(fault), Contacts::default())
     });
     let Some(Finished { run, context, lines, is_cancelled }) = lease.finish().await else {
@@ -102,7 +102,7 @@ pub(crate) async fn execute(services: &Services, run: RunRow) {
     End { services, run: &run, context: &context, lines, job, result, contacts, has_crashed }.write().await;
 }
 
-/// Whatever the other side does, a short run ends in time: others wait for its place.
+/// Does the work of a run. A short run has a time limit, whatever the other side does: others wait for its place.
 async fn work(
     services: &Services,
     run: &RunRow,
@@ -125,7 +125,7 @@ async fn work(
     }
 }
 
-/// Ends a run whose worker fell silent.
+/// Ends a run whose worker stopped responding.
 pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<()> {
     let now = services.app.now();
     let Some(run) = runs::find(&mut services.app.store.read().await?, lost.run).await? else { return Ok(()) };
@@ -145,6 +145,6 @@ pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<(
     tx.commit().await?;
     services.app.wake_dispatcher();
     metrics::counter!("holdfast_leases_lost_total").increment(1);
-    tracing::warn!(run = run.id.0, "the worker of this run went away; the run is ended as failed");
+    tracing::warn!(run = run.id.0, "the worker of this run stopped responding; the run has been ended as failed");
     Ok(())
 }

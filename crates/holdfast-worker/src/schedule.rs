@@ -1,4 +1,4 @@
-//! When tasks run: slots that come due, and what a clock that jumped did to them.
+//! When tasks run: slots that come due, and corrections after a clock has jumped.
 
 pub(crate) mod corrections;
 pub(crate) mod tick;

@@ -1,4 +1,4 @@
-//! What the parts of a worker share.
+//! The services that the parts of a worker share.
 
 use std::sync::Arc;
 

@@ -1,30 +1,30 @@
-//! How a worker works; each can be set by the operator.
+//! The settings of a worker; each can be set by the operator.
 
 use std::time::Duration;
 
-use holdfast_core::queue::AtOnce;
+use holdfast_core::queue::ConcurrencyLimits;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Runs that one worker has under way at a time.
+    /// How many long runs one worker executes at a time.
     pub runs_at_once: usize,
-    /// Runs over all workers, by server and by user.
-    pub at_once: AtOnce,
+    /// Limits on concurrent runs across all workers, by server and by user.
+    pub at_once: ConcurrencyLimits,
     /// How long a check, a test or a probe may take as a whole.
     pub short_limit: Duration,
-    /// A worker that gave no sign for so long has lost its run.
+    /// How long a worker may send no heartbeat before it has lost its run.
     pub lease: Duration,
-    /// When a run that failed in passing is tried once more; zero is never.
+    /// How long after a temporary failure a run is retried once; zero means never.
     pub retry_after: Duration,
-    /// Logs older than this go; zero keeps them all.
+    /// For how many days logs are kept; zero keeps them all.
     pub keep_logs_days: u32,
-    /// Every stored backup is read back within so many days; zero is never.
+    /// Within how many days every stored backup is verified again; zero means never.
     pub verify_days: u32,
-    /// Every so many days it is looked whether all backups on record are at their destinations; zero is never.
+    /// How many days apart inventories check that all backups on record are at their destinations; zero means never.
     pub inventory_days: u32,
     /// How long a destination may take to remove one object; others wait behind it.
     pub removal_limit: Duration,
-    /// How long runs may go on after the worker was told to stop.
+    /// How long runs may continue after the worker was told to stop.
     pub shutdown: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             runs_at_once: 8,
-            at_once: AtOnce { per_server: 2, per_user: 4, checks_per_user: 4 },
+            at_once: ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 4 },
             short_limit: Duration::from_secs(90),
             lease: Duration::from_secs(60),
             retry_after: Duration::from_secs(60),
@@ -46,7 +46,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Given up this long before the lease runs out, so that two workers never have the same run.
+    /// How long before its lease expires a worker gives up a run, so that two workers never have the same one.
     pub(crate) fn margin(&self) -> Duration {
         self.lease / 6
     }

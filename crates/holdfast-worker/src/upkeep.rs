@@ -1,4 +1,5 @@
-//! What happens beside runs: expired rows, removed backups, catalogues, counted days, and looking at the installation.
+//! Maintenance apart from runs: expired rows, removed backups, catalogues, daily statistics, and checking the
+//! installation.
 
 pub(crate) mod catalogue;
 pub(crate) mod daily_stats;

@@ -1,4 +1,4 @@
-//! One worker: looks for what is due, starts runs as long as there is room, and does its chores beside them.
+//! One worker: looks for what is due, starts runs while there is room, and does its chores alongside them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,26 +29,26 @@ use crate::services::Services;
 use crate::settings::Settings;
 use crate::upkeep::{catalogue, daily_stats, expiry, removal};
 
-/// How often a worker looks for work that nobody told it of: slots coming due, workers that fell silent.
+/// How often a worker looks for work that it was not notified of: slots coming due, workers that stopped responding.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What expired is only dead weight, and nobody waits to have a backup read again; now and then is often enough.
+/// How often a worker tidies up: neither deleting what has expired nor verifying backups is urgent.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
-/// Tokens' last uses are gathered for this long before they are written in one go.
+/// The last uses of tokens are collected for this long before they are written together.
 const FLUSH_EVERY: Duration = Duration::from_secs(5);
-/// After the database did not answer, so that its return is not met by a stampede.
+/// The pause after a database error, so that the database is not overrun when it comes back.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(2);
-/// Checks and tests that one worker has under way at a time, beside its long runs.
+/// How many checks and tests one worker executes at a time, in addition to its long runs.
 const SHORT_RUNS_AT_ONCE: usize = 8;
-/// A database that hangs must not hang the worker.
+/// A database that hangs must not block the worker.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
-/// Old logs go once in so many times of tidying up.
+/// Old logs are deleted once in this many times of tidying up.
 const LOGS_EVERY: u64 = 60;
-/// A worker says every minute that it is there; one that has not for a day is history.
+/// A worker reports every minute that it is alive; one that has not done so for this long is removed from the list.
 const FORGET_SILENT_SECS: i64 = 86_400;
-/// Between the order to stop what still runs and the end of the process: time to write down how it ended.
-const LAST_WORDS: Duration = Duration::from_secs(4);
+/// The time between cancelling what is still running and the end of the process, to record how it ended.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
 
-/// What a worker works with.
+/// What a worker needs for its work.
 #[derive(Clone)]
 pub struct Parts {
     pub app: Arc<App>,
@@ -61,7 +61,7 @@ pub struct Parts {
 
 pub struct Worker {
     services: Services,
-    /// Names this worker in the lease of a run.
+    /// Identifies this worker in the lease of a run.
     name: String,
     started: Timestamp,
     watch: Mutex<LeaseMonitor>,
@@ -69,17 +69,17 @@ pub struct Worker {
     corrector: tokio::sync::Mutex<Corrector>,
 }
 
-/// What a worker does beside its runs.
+/// What a worker does in addition to its runs.
 #[derive(Default)]
 struct Chores {
     removals: JoinSet<()>,
     uploads: JoinSet<()>,
     catalogues: JoinSet<()>,
-    /// Summaries of weeks, and counts of days.
+    /// Weekly summaries and daily statistics.
     counts: JoinSet<()>,
 }
 
-/// What a worker has under way.
+/// The runs that a worker is executing.
 #[derive(Default)]
 struct UnderWay {
     long: JoinSet<()>,
@@ -87,7 +87,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// The end of any of them; waits for ever when there is none.
+    /// Waits until any of them ends; for ever if there is none.
     async fn next(&mut self) {
         tokio::select! {
             Some(_) = self.long.join_next() => {}
@@ -121,11 +121,11 @@ pub async fn supervise(parts: Parts, stop: CancellationToken) {
     }
 }
 
-/// Passes on what other processes say about the queue.
+/// Wakes the worker when another process queues a run.
 async fn hear_others(app: Arc<App>) {
     loop {
-        if let Err(error) = app.store.hear_queued(|| app.wake_worker()).await {
-            tracing::debug!(%error, "runs that other processes queue are looked for, not heard of");
+        if let Err(error) = app.store.listen_for_queued(|| app.wake_worker()).await {
+            tracing::debug!(%error, "no notifications of runs queued by other processes; polling for them");
         }
         tokio::time::sleep(PAUSE_AFTER_ERROR).await;
     }
@@ -153,16 +153,16 @@ impl Worker {
         &self.services.app
     }
 
-    /// Works until it is told to stop; runs that have begun are brought to their end, as long as there is time.
+    /// Works until it is told to stop; runs that have begun may still finish, as far as there is time.
     pub async fn run(&self, stop: CancellationToken) {
         let queued = self.app().run_queued();
-        // By itself: whatever holds up the rest, people hear of it.
+        // A separate task, so that users are notified whatever blocks the rest.
         let delivering = AbortOnDropHandle::new(tokio::spawn(dispatcher::supervise(self.dispatcher(), stop.clone())));
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Dropped at the end, which ends what is not done: it is on record, and goes on with the next start.
+        // Dropped at the end, which aborts unfinished chores: they are on record, and continue after the next start.
         let (mut under_way, mut chores) = (UnderWay::default(), Chores::default());
         while !stop.is_cancelled() {
             tokio::select! {
@@ -170,7 +170,7 @@ impl Worker {
                 () = queued.notified() => {}
                 () = under_way.next() => {}
                 _ = look.tick() => {
-                    // More may be due than one look takes.
+                    // More may be due than one look handles.
                     if self.in_time(Box::pin(self.look(&mut chores))).await == Some(true) {
                         look.reset_immediately();
                     }
@@ -193,7 +193,7 @@ impl Worker {
             tracing::warn!(%error, "the last uses of tokens were not written");
         }
         if let Err(error) = self.leave().await {
-            tracing::warn!(%error, "this worker stays on the list of those that are there");
+            tracing::warn!(%error, "could not remove this worker from the list of workers");
         }
     }
 
@@ -201,26 +201,26 @@ impl Worker {
         Dispatcher::new(self.app().clone(), self.services.sender.clone())
     }
 
-    /// Lets runs end by themselves; those that take too long are told to, so that their end is written down.
+    /// Lets runs finish; those that take too long are cancelled, so that their end is recorded.
     async fn drain(&self, mut under_way: UnderWay) {
         if tokio::time::timeout(self.services.settings.shutdown, under_way.all()).await.is_ok() {
             return;
         }
-        tracing::warn!(runs = under_way.len(), "these runs did not end in time and are stopped");
+        tracing::warn!(runs = under_way.len(), "cancelling runs that did not end in time");
         self.services.halt.cancel();
-        if tokio::time::timeout(LAST_WORDS, under_way.all()).await.is_err() {
-            tracing::warn!(runs = under_way.len(), "these runs are left to whoever finds them");
+        if tokio::time::timeout(SHUTDOWN_GRACE, under_way.all()).await.is_err() {
+            tracing::warn!(runs = under_way.len(), "some runs did not end; another worker will mark them as failed");
         }
     }
 
-    /// Does what is due; true when that was something, and more of it may be.
+    /// Does what is due. Returns true if runs were queued, because more may be due then.
     async fn look(&self, chores: &mut Chores) -> Result<bool> {
         let (waiting, queued) = self.do_chores().await?;
         self.start_chores(chores, waiting);
         Ok(queued > 0)
     }
 
-    /// Starts runs as long as there is room.
+    /// Starts runs while there is room.
     async fn start_runs(&self, under_way: &mut UnderWay) -> Result<()> {
         while under_way.long.try_join_next().is_some() || under_way.short.try_join_next().is_some() {}
         let Settings { runs_at_once, at_once, .. } = self.services.settings;
@@ -258,7 +258,7 @@ impl Worker {
         }
     }
 
-    /// Queues the runs that are due, and starts none. Gives their number.
+    /// Queues the runs that are due without starting any. Returns their number.
     pub async fn tick(&self) -> Result<usize> {
         tick(self.app(), &self.services.outbox, self.app().now()).await
     }
@@ -268,8 +268,8 @@ impl Worker {
         self.dispatcher().deliver_due().await
     }
 
-    /// Tells of tasks without success. Tests call this in place of waiting.
-    pub async fn watch_silence(&self) -> Result<()> {
+    /// Reports overdue tasks. Tests call this in place of waiting.
+    pub async fn report_overdue(&self) -> Result<()> {
         expiry::tell_of_overdue(&self.services).await
     }
 
@@ -282,12 +282,12 @@ impl Worker {
         expiry::tidy(&self.services, is_time_for_logs).await
     }
 
-    /// Counts the days of those for whom something ended. Tests call this in place of waiting.
+    /// Updates the daily statistics. Tests call this in place of waiting.
     pub async fn update_daily_stats(&self) -> Result<()> {
         daily_stats::write(self.app()).await
     }
 
-    /// Says that this worker is there, and forgets those that have not said so for long.
+    /// Reports that this worker is alive, and deletes workers that have not done so for long.
     async fn beat(&self) -> Result<()> {
         let now = self.app().now();
         let mut tx = self.app().store.begin().await?;
@@ -296,14 +296,15 @@ impl Worker {
         Ok(tx.commit().await?)
     }
 
-    /// Nobody has to wonder where a worker went that ended in good order.
+    /// Removes this worker from the list after an orderly shutdown.
     async fn leave(&self) -> Result<()> {
         let mut tx = self.app().store.begin().await?;
         workers::delete(&mut tx, &self.name).await?;
         Ok(tx.commit().await?)
     }
 
-    /// Gives what there was to do, and how many runs were queued.
+    /// Ends lost runs, queues due ones and reports overdue tasks. Returns what there was to do, and how many runs were
+    /// queued.
     async fn do_chores(&self) -> Result<(queue::Waiting, usize)> {
         let app = self.app();
         let now = app.now();
@@ -314,7 +315,7 @@ impl Worker {
         let queued = if waiting.has_due_task { tick(app, &self.services.outbox, now).await? } else { 0 };
         if queued > 0 {
             app.wake_worker();
-            // Some may have been missed.
+            // Some slots may have been missed, which is reported.
             app.wake_dispatcher();
         }
         if waiting.has_overdue {
@@ -323,7 +324,7 @@ impl Worker {
         Ok((waiting, queued))
     }
 
-    /// Runs whose workers have been silent for a lease, as far as this worker watched.
+    /// Runs whose workers have sent no heartbeat for the length of a lease, as far as this worker has observed.
     async fn find_lost(&self, waiting: queue::Waiting) -> Result<Vec<holdfast_core::lease::Heartbeat>> {
         let app = self.app();
         let running = if waiting.has_running_run {
@@ -335,7 +336,7 @@ impl Worker {
         Ok(watch.look(&running, self.services.settings.lease, app.now()))
     }
 
-    /// Removes what is not wanted any more, sums up weeks and writes catalogues, one after the other.
+    /// Writes weekly summaries, removes what is no longer wanted, and writes catalogues, one after the other.
     async fn clear_away(services: &Services, waiting: queue::Waiting) -> Result<()> {
         if waiting.has_summary {
             weekly_summary::write_due(services).await?;
@@ -352,8 +353,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts what there is to do beside runs, each kind by itself: destinations may be slow to answer, and weeks long, and
-    /// nothing else waits for them.
+    /// Starts the chores that are due, each kind separately: destinations may be slow to answer and summaries may take
+    /// long, and nothing else is to wait for them.
     fn start_chores(&self, chores: &mut Chores, waiting: queue::Waiting) {
         let none = queue::Waiting {
             has_removal: false,
@@ -375,32 +376,32 @@ impl Worker {
                 let services = self.services.clone();
                 under_way.spawn(async move {
                     if let Err(error) = Self::clear_away(&services, waiting).await {
-                        tracing::error!(?error, "clearing away goes on later");
+                        tracing::error!(?error, "a chore failed; trying again later");
                     }
                 });
             }
         }
     }
 
-    /// Starts to count days, unless that or a summary is under way: nothing waits for either.
+    /// Starts updating the daily statistics, unless that or a summary is in progress: nothing waits for either.
     fn start_daily_stats(&self, counts: &mut JoinSet<()>) {
         while counts.try_join_next().is_some() {}
         if counts.is_empty() {
             let app = self.app().clone();
             counts.spawn(async move {
                 if let Err(error) = daily_stats::write(&app).await {
-                    tracing::error!(?error, "days are counted later");
+                    tracing::error!(?error, "the daily statistics were not updated; trying again later");
                 }
             });
         }
     }
 
-    /// What a step gave. One that fails or hangs is told of, and the worker goes on after a pause.
+    /// The result of a step. If it fails or hangs, that is logged, and the worker continues after a pause.
     async fn in_time<T>(&self, step: impl Future<Output = Result<T>>) -> Option<T> {
         match tokio::time::timeout(STEP_LIMIT, step).await {
             Ok(Ok(done)) => return Some(done),
-            Ok(Err(error)) => tracing::error!(?error, "the worker goes on after an error"),
-            Err(_) => tracing::error!("the worker goes on after a step that took too long"),
+            Ok(Err(error)) => tracing::error!(?error, "the worker continues after an error"),
+            Err(_) => tracing::error!("the worker continues after a step that took too long"),
         }
         tokio::time::sleep(PAUSE_AFTER_ERROR).await;
         None

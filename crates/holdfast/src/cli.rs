@@ -1,4 +1,4 @@
-//! The command line: what can be typed, and what it means.
+//! The command line: its parser, and the conversion of arguments into commands.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,13 +55,14 @@ pub enum TokenCommand {
     Revoke { user: String, id: i64 },
 }
 
-/// What was typed, or how it ended: help is asked for, and a mistake is one line.
+/// Parses the arguments. On `--help`, `--version` or a usage error, prints the text and returns the exit code; an error
+/// is printed as one line.
 pub fn parse() -> Result<ArgMatches, ExitCode> {
     use clap::error::ErrorKind;
     parser().try_get_matches().map_err(|error| {
         let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
         if asked || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            // Whoever closed the pipe does not want to read it.
+            // Ignore a closed pipe.
             let _closed = error.print();
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
         }
@@ -70,14 +71,14 @@ pub fn parse() -> Result<ArgMatches, ExitCode> {
     })
 }
 
-/// The parser tells in paragraphs: the first says what is wrong, a tip may say what was meant.
+/// Shortens a parser error, which consists of paragraphs: the first is the error, and a tip may suggest a correction.
 fn one_line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     let rest: Vec<&str> = lines.collect();
     let mut out = first.trim_end_matches(':').to_owned();
     if first.ends_with(':') {
-        // What is missing stands below.
+        // The missing arguments are listed on the following lines.
         let missing = rest.iter().take_while(|line| !line.starts_with("Usage")).copied();
         out = format!("{out}: {}", missing.collect::<Vec<_>>().join(" "));
     }
@@ -87,26 +88,26 @@ fn one_line(text: &str) -> String {
     format!("{out}; see `holdfast --help`")
 }
 
-/// Without a command, `serve`. Every setting is a flag of every command.
+/// The parser. `serve` is the default command, and every setting is a flag of every command.
 pub fn parser() -> clap::Command {
     let mut parser = clap::Command::new("holdfast")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Self-hosted backups: pulls files and databases from your servers over SSH")
         .after_help(environment_help())
-        .subcommand(clap::Command::new("serve").about("Serve API and pages, and do the work (the default)"))
-        .subcommand(clap::Command::new("worker").about("Only do the work: another process beside `serve`"))
-        .subcommand(clap::Command::new("migrate").about("Bring the database up to date and exit"))
+        .subcommand(clap::Command::new("serve").about("Run the API, the web interface and workers (default)"))
+        .subcommand(clap::Command::new("worker").about("Run only a worker, as an additional process"))
+        .subcommand(clap::Command::new("migrate").about("Update the database schema and exit"))
         .subcommand(
             clap::Command::new("doctor")
-                .about("Look for what is wrong and say what to do")
-                .arg(flag("offline", "Do not reach for servers and destinations")),
+                .about("Check the installation for problems and suggest fixes")
+                .arg(flag("offline", "Do not connect to servers and destinations")),
         )
         .subcommand(clap::Command::new("openapi").about("Print the OpenAPI document"))
         .subcommand(
-            clap::Command::new("health").about("Ask the process on this machine whether it is ready, for containers"),
+            clap::Command::new("health").about("Check whether the process on this machine is ready, for containers"),
         )
         .subcommand(
-            clap::Command::new("completions").about("Print completions for a shell").arg(
+            clap::Command::new("completions").about("Print shell completions").arg(
                 Arg::new("shell")
                     .required(true)
                     .value_name("SHELL")
@@ -114,25 +115,25 @@ pub fn parser() -> clap::Command {
                     .help("bash, zsh, fish, elvish or powershell"),
             ),
         )
-        .subcommand(clap::Command::new("settings").about("Print the manual's page on settings").hide(true))
+        .subcommand(clap::Command::new("settings").about("Print the configuration reference").hide(true))
         .subcommand(
             clap::Command::new("man")
-                .about("Write manual pages into a folder")
+                .about("Write manual pages to a folder")
                 .hide(true)
                 .arg(Arg::new("folder").required(true).value_name("FOLDER").value_parser(clap::value_parser!(PathBuf))),
         )
         .subcommand(
             clap::Command::new("key")
-                .about("The master key that seals all secrets")
+                .about("Manage the master key that encrypts all secrets")
                 .subcommand_required(true)
                 .subcommand(
-                    clap::Command::new("rotate").about("Replace it and seal everything anew; safe while running"),
+                    clap::Command::new("rotate").about("Replace it and re-encrypt all secrets; safe while running"),
                 ),
         )
         .subcommand(
             clap::Command::new("demo")
-                .about("Show a backup and its restore on this machine alone, then stay up for a look around")
-                .arg(Arg::new("no-stay").long("no-stay").action(ArgAction::SetTrue).help("End when it has been shown")),
+                .about("Back up and restore sample data on this machine, then keep running for a look around")
+                .arg(Arg::new("no-stay").long("no-stay").action(ArgAction::SetTrue).help("Exit after the demo")),
         )
         .subcommands(transfer_parsers())
         .subcommand(task_parser())
@@ -162,7 +163,7 @@ fn environment_help() -> String {
     let names = TABLE.iter().map(|setting| {
         if setting.secret { format!("{} or {}", setting.name, setting.file_name()) } else { setting.name.to_owned() }
     });
-    format!("Every setting can also come from the environment:\n  {}", names.collect::<Vec<_>>().join("\n  "))
+    format!("Every setting can also be set in the environment:\n  {}", names.collect::<Vec<_>>().join("\n  "))
 }
 
 fn path(name: &'static str, help: &'static str) -> Arg {
@@ -174,8 +175,8 @@ fn flag(name: &'static str, help: &'static str) -> Arg {
 }
 
 fn transfer_parsers() -> [clap::Command; 3] {
-    let passphrase = || path("passphrase-file", "A file with the passphrase; without it, it is asked for");
-    let paused = || flag("paused", "Pause all tasks, while another installation still runs them");
+    let passphrase = || path("passphrase-file", "File with the passphrase; if omitted, you are asked for it");
+    let paused = || flag("paused", "Pause all tasks, because another installation still runs them");
     let file = || Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
     let place = Arg::new("place")
         .required(true)
@@ -183,33 +184,33 @@ fn transfer_parsers() -> [clap::Command; 3] {
         .help("s3://BUCKET, sftp://USER@HOST:PORT/FOLDER, or a folder");
     [
         clap::Command::new("export")
-            .about("Write everything but the backups themselves into one file, sealed with a passphrase")
-            .arg(path("output", "Where to; nothing is overwritten").required(true))
+            .about("Write everything except the backups themselves to one file, encrypted with a passphrase")
+            .arg(path("output", "Output file; must not exist yet").required(true))
             .arg(passphrase()),
         clap::Command::new("import")
-            .about("Take in what `export` wrote, or what another product has")
+            .about("Import a file written by `export`, or the data of another product")
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
-            .arg(file().help("The export"))
+            .arg(file().help("The exported file"))
             .arg(passphrase())
             .arg(paused())
             .subcommand(
                 clap::Command::new("vanguard")
-                    .about("Take in tasks, servers, destinations, streams and tags of a Vanguard database")
-                    .arg(file().help("The dump, in SQL (pg_dump)"))
-                    .arg(path("app-key-file", "Vanguard's .env, whose APP_KEY opens its secrets"))
-                    .arg(option("user", "The account that gets everything [each user's own, by e-mail]"))
-                    .arg(flag("check", "Only tell what would be taken in"))
+                    .about("Import tasks, servers, destinations, streams and tags from a Vanguard database")
+                    .arg(file().help("SQL dump of the database (pg_dump)"))
+                    .arg(path("app-key-file", "Vanguard's .env file, whose APP_KEY decrypts its secrets"))
+                    .arg(option("user", "Account that receives everything [each user's own, by email]"))
+                    .arg(flag("check", "Only show what would be imported"))
                     .arg(paused()),
             ),
         clap::Command::new("bootstrap")
-            .about("Come back from a destination and the master key alone")
+            .about("Rebuild an installation from a destination and the master key")
             .arg(place)
             .arg(Arg::new("region").long("region").default_value("us-east-1").help("Region of the bucket"))
-            .arg(Arg::new("endpoint").long("endpoint").help("URL of an S3-compatible store"))
+            .arg(Arg::new("endpoint").long("endpoint").help("URL of an S3-compatible service"))
             .arg(Arg::new("host-key").long("host-key").help("Host key of the SFTP server, as ssh-keygen -l prints it"))
-            .arg(option("only", "Only this account, by e-mail; can be given several times").action(ArgAction::Append))
-            .arg(flag("path-style", "Name the bucket in the path, as most S3-compatible stores want it"))
+            .arg(option("only", "Only this account, by email; can be given several times").action(ArgAction::Append))
+            .arg(flag("path-style", "Put the bucket in the path, as most S3-compatible services expect"))
             .arg(paused()),
     ]
 }
@@ -221,48 +222,48 @@ fn required(name: &'static str, help: &'static str) -> Arg {
 fn backup_parser() -> clap::Command {
     let command = |name: &'static str, about: &'static str| {
         let file = Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
-        let password = "A file with the password; without it, it is read from standard input";
+        let password = "File with the password; if omitted, it is read from the terminal or standard input";
         clap::Command::new(name)
             .about(about)
-            .arg(file.help("The backup, as it was stored"))
+            .arg(file.help("The backup file, as it is stored at the destination"))
             .arg(path("password-file", password))
     };
-    let id = || number("The backup's number, as `backup list` shows it");
-    remote("backup", "What is stored: list, prove, restore; or open a file by hand, without any service")
-        .subcommand(clap::Command::new("list").about("List stored backups").arg(option("task", "Only of this task")))
-        .subcommand(clap::Command::new("show").about("Show one").arg(id()))
+    let id = || number("ID of the backup, as shown by `backup list`");
+    remote("backup", "List, verify and restore stored backups, or open a backup file without a service")
+        .subcommand(clap::Command::new("list").about("List stored backups").arg(option("task", "Only for this task")))
+        .subcommand(clap::Command::new("show").about("Show a backup").arg(id()))
         .subcommand(
             clap::Command::new("entries")
-                .about("List what is inside")
+                .about("List the contents of a backup")
                 .arg(id())
-                .arg(option("path", "In this folder").default_value("")),
+                .arg(option("path", "Folder to list").default_value("")),
         )
-        .subcommand(clap::Command::new("verify").about("Read it back to prove that it restores").arg(id()).arg(wait()))
+        .subcommand(clap::Command::new("verify").about("Verify a backup by reading it back").arg(id()).arg(wait()))
         .subcommand(
             clap::Command::new("restore")
-                .about("Bring it back to a server")
+                .about("Restore a backup to a server")
                 .arg(id())
-                .arg(option("server", "Number or label of the server").required(true))
+                .arg(option("server", "ID or label of the server").required(true))
                 .arg(option("path", "Folder on the server, for files"))
                 .arg(option("database", "Database on the server, for dumps"))
                 .arg(option("entry", "Only this file or folder; can be given several times").action(ArgAction::Append))
-                .arg(flag("overwrite", "Replace what is there"))
+                .arg(flag("overwrite", "Replace existing data"))
                 .arg(wait()),
         )
         .subcommand(
             clap::Command::new("download")
-                .about("Fetch it, or one file of it")
+                .about("Download a backup, or one file from it")
                 .arg(id())
-                .arg(option("entry", "This file, as it was"))
-                .arg(path("output", "Where to; nothing is overwritten").required(true)),
+                .arg(option("entry", "Download only this file"))
+                .arg(path("output", "Output file; must not exist yet").required(true)),
         )
         .subcommand(
-            command("decrypt", "Write the tar archive or dump that is inside")
-                .arg(path("output", "Where to; standard output without it")),
+            command("decrypt", "Write the tar archive or dump inside a backup file")
+                .arg(path("output", "Output file [standard output]")),
         )
         .subcommand(
-            command("extract", "Put the files that are inside into a folder")
-                .arg(path("to", "The folder; made when it is missing").required(true))
+            command("extract", "Extract the files inside a backup file to a folder")
+                .arg(path("to", "Target folder; created if it does not exist").required(true))
                 .arg(
                     Arg::new("entry")
                         .long("entry")
@@ -277,7 +278,7 @@ fn option(name: &'static str, help: &'static str) -> Arg {
 }
 
 fn wait() -> Arg {
-    flag("wait", "Stay until it has ended; fails when it did")
+    flag("wait", "Wait for it to finish; exit non-zero if it failed")
 }
 
 fn named(what: &'static str) -> Arg {
@@ -288,12 +289,12 @@ fn number(help: &'static str) -> Arg {
     Arg::new("id").required(true).value_name("ID").value_parser(clap::value_parser!(i64)).help(help)
 }
 
-/// A command that talks to a service elsewhere.
+/// A command that talks to a service over its API.
 fn remote(name: &'static str, about: &'static str) -> clap::Command {
-    let json = flag("json", "Print what the API gave, for scripts").global(true);
+    let json = flag("json", "Print the API's JSON, for scripts").global(true);
     clap::Command::new(name)
         .about(about)
-        .after_help("Set HOLDFAST_URL to the service and HOLDFAST_TOKEN (or HOLDFAST_TOKEN_FILE) to a token of yours.")
+        .after_help("Set HOLDFAST_URL to the service and HOLDFAST_TOKEN (or HOLDFAST_TOKEN_FILE) to an API token.")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .arg(json)
@@ -301,63 +302,67 @@ fn remote(name: &'static str, about: &'static str) -> clap::Command {
 
 fn task_parser() -> clap::Command {
     let one = |name: &'static str, about: &'static str| {
-        clap::Command::new(name).about(about).arg(named("Number or label of the task"))
+        clap::Command::new(name).about(about).arg(named("ID or label of the task"))
     };
-    remote("task", "Backup tasks of a service")
+    remote("task", "Manage the backup tasks of a service")
         .subcommand(
-            clap::Command::new("list").about("List tasks").arg(option("search", "Only those with this in the label")),
+            clap::Command::new("list")
+                .about("List tasks")
+                .arg(option("search", "Only tasks whose label contains this")),
         )
-        .subcommand(one("show", "Show one"))
-        .subcommand(one("run", "Back up now").arg(wait()))
-        .subcommand(one("pause", "Stop its schedule"))
-        .subcommand(one("resume", "Let its schedule go on"))
-        .subcommand(one("cancel", "End the run that is under way"))
-        .subcommand(one("log", "Show what the last run said"))
+        .subcommand(one("show", "Show a task"))
+        .subcommand(one("run", "Run a task now").arg(wait()))
+        .subcommand(one("pause", "Pause the schedule of a task"))
+        .subcommand(one("resume", "Resume the schedule of a task"))
+        .subcommand(one("cancel", "Cancel the current run of a task"))
+        .subcommand(one("log", "Show the log of a task's last run"))
 }
 
 fn run_parser() -> clap::Command {
     let one =
-        |name: &'static str, about: &'static str| clap::Command::new(name).about(about).arg(number("The run's number"));
-    remote("run", "Runs of a service: restores and verifications, and backups by their number")
+        |name: &'static str, about: &'static str| clap::Command::new(name).about(about).arg(number("ID of the run"));
+    remote("run", "Manage the runs of a service: restores and verifications, and backups by their ID")
         .subcommand(clap::Command::new("list").about("List restores and verifications"))
-        .subcommand(one("show", "Show one"))
-        .subcommand(one("watch", "Follow one to its end; fails when it did"))
-        .subcommand(one("cancel", "End one"))
+        .subcommand(one("show", "Show a run"))
+        .subcommand(one("watch", "Follow a run until it finishes; exit non-zero if it failed"))
+        .subcommand(one("cancel", "Cancel a run"))
 }
 
 fn server_parser() -> clap::Command {
     let one = |name: &'static str, about: &'static str| {
-        clap::Command::new(name).about(about).arg(named("Number or label of the server"))
+        clap::Command::new(name).about(about).arg(named("ID or label of the server"))
     };
-    remote("server", "Servers that a service backs up")
+    remote("server", "Manage the servers that a service backs up")
         .subcommand(
-            clap::Command::new("list").about("List servers").arg(option("search", "Only those with this in the label")),
+            clap::Command::new("list")
+                .about("List servers")
+                .arg(option("search", "Only servers whose label contains this")),
         )
-        .subcommand(one("show", "Show one"))
-        .subcommand(one("check", "Try to reach it").arg(wait()))
-        .subcommand(clap::Command::new("key").about("Print your public key, which servers let in"))
+        .subcommand(one("show", "Show a server"))
+        .subcommand(one("check", "Check the connection to a server").arg(wait()))
+        .subcommand(clap::Command::new("key").about("Print your public SSH key, to install on servers"))
 }
 
 fn apply_parser() -> clap::Command {
     clap::Command::new("apply")
-        .about("Make a service have what a file describes; shows the plan first")
-        .arg(path("file", "The file, in YAML").short('f').required(true))
-        .arg(flag("check", "Only look; exits with 14 when something differs"))
-        .arg(flag("yes", "Do it without asking").short('y'))
-        .arg(flag("secrets", "Send secrets again that the service already has"))
+        .about("Apply the configuration in a file to a service; shows the plan first")
+        .arg(path("file", "YAML file with the configuration").short('f').required(true))
+        .arg(flag("check", "Only show the plan; exit with 14 if anything differs"))
+        .arg(flag("yes", "Apply without asking for confirmation").short('y'))
+        .arg(flag("secrets", "Also send secrets that the service already has"))
 }
 
 fn user_parser() -> clap::Command {
     let by_email = |name: &'static str, about: &'static str| {
-        clap::Command::new(name).about(about).arg(required("email", "The account's e-mail"))
+        clap::Command::new(name).about(about).arg(required("email", "Email of the account"))
     };
     clap::Command::new("user")
-        .about("Accounts")
+        .about("Manage accounts")
         .subcommand_required(true)
         .subcommand(
             by_email("create", "Create an account; the password is read from standard input")
                 .arg(required("name", "Full name"))
-                .arg(Arg::new("timezone").long("timezone").default_value("UTC").help("Zone in which times are shown"))
+                .arg(Arg::new("timezone").long("timezone").default_value("UTC").help("Time zone for displayed times"))
                 .arg(Arg::new("admin").long("admin").action(ArgAction::SetTrue).help("Make it an administrator")),
         )
         .subcommand(clap::Command::new("list").about("List accounts"))
@@ -369,18 +374,18 @@ fn user_parser() -> clap::Command {
                 ))
                 .arg(flag("keep-identities", "Do not unlink GitHub and OpenID Connect accounts")),
         )
-        .subcommand(by_email("enable-otp", "Turn two-factor on and print the address for an authenticator"))
-        .subcommand(by_email("disable-otp", "Turn two-factor off"))
+        .subcommand(by_email("enable-otp", "Turn on two-factor sign-in and print the authenticator URL"))
+        .subcommand(by_email("disable-otp", "Turn off two-factor sign-in"))
 }
 
 fn token_parser() -> clap::Command {
-    let user = || required("user", "E-mail of the account");
+    let user = || required("user", "Email of the account");
     clap::Command::new("token")
-        .about("API tokens")
+        .about("Manage API tokens")
         .subcommand_required(true)
         .subcommand(
             clap::Command::new("create")
-                .about("Create a token and print it, and nothing else")
+                .about("Create a token and print only the token")
                 .arg(user())
                 .arg(required("name", "What the token is for"))
                 .arg(
@@ -388,17 +393,17 @@ fn token_parser() -> clap::Command {
                         .long("scope")
                         .action(ArgAction::Append)
                         .required_unless_present("all-scopes")
-                        .help("What it may do; can be given several times"),
+                        .help("Scope of the token; can be given several times"),
                 )
-                .arg(Arg::new("all-scopes").long("all-scopes").action(ArgAction::SetTrue).help("It may do everything"))
-                .arg(Arg::new("expires-in").long("expires-in").help("When it ends, like 30d, 12h or 90m [never]")),
+                .arg(Arg::new("all-scopes").long("all-scopes").action(ArgAction::SetTrue).help("Grant all scopes"))
+                .arg(Arg::new("expires-in").long("expires-in").help("Lifetime, such as 30d, 12h or 90m [never]")),
         )
         .subcommand(clap::Command::new("list").about("List an account's tokens").arg(user()))
         .subcommand(
             clap::Command::new("revoke")
                 .about("Revoke a token; it stops working within a second")
                 .arg(user())
-                .arg(required("id", "Its number in `token list`").value_parser(clap::value_parser!(i64))),
+                .arg(required("id", "ID of the token in `token list`").value_parser(clap::value_parser!(i64))),
         )
 }
 
@@ -509,7 +514,7 @@ fn id(matches: &ArgMatches) -> i64 {
     matches.get_one("id").copied().expect("the parser asks for it")
 }
 
-/// Nothing for the commands that open a file by hand.
+/// `None` for the commands that open a local file.
 fn backup_action(matches: &ArgMatches) -> Option<BackupAction> {
     let (action, matches) = matches.subcommand()?;
     Some(match action {
@@ -617,7 +622,7 @@ fn token_command(matches: &ArgMatches) -> Result<TokenCommand, Failure> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_parser_is_sound() {
+    fn the_parser_is_valid() {
         super::parser().debug_assert();
     }
 }

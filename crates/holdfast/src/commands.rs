@@ -1,4 +1,4 @@
-//! Commands that do one thing and exit. All are safe beside a running service.
+//! Commands that do one thing and exit. All of them are safe to use while the service is running.
 
 pub mod apply;
 mod ask;
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::open_app;
 
-/// Whoever asks for health is asked again soon.
+/// Time limit of the health check, which is repeated often.
 const HEALTH_LIMIT: Duration = Duration::from_secs(4);
 
 pub async fn migrate(settings: &Settings) -> Result<(), Failure> {
@@ -40,7 +40,7 @@ pub fn openapi() -> Result<(), Failure> {
     Ok(())
 }
 
-/// For health checks where there is no other program to ask with.
+/// A health check for environments without an HTTP client, such as our container image.
 pub async fn health(settings: &Settings) -> Result<(), Failure> {
     let mut address = settings.metrics_listen.unwrap_or(settings.listen);
     if address.ip().is_unspecified() {
@@ -49,7 +49,7 @@ pub async fn health(settings: &Settings) -> Result<(), Failure> {
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
-    let away = |error: reqwest::Error| Failure::unreachable(format!("http://{address} does not answer: {error}"));
+    let away = |error: reqwest::Error| Failure::unreachable(format!("http://{address} does not respond: {error}"));
     let http = reqwest::Client::builder().timeout(HEALTH_LIMIT).no_proxy().build().map_err(away)?;
     let answer = http.get(format!("http://{address}/readyz")).send().await.map_err(away)?;
     let (status, text) = (answer.status(), answer.text().await.map_err(away)?);
@@ -61,6 +61,6 @@ pub async fn rotate_key(settings: &Settings) -> Result<(), Failure> {
     let app = open_app(settings, Migrations::Never).await?;
     let resealed = rotate(&app.store, SystemClock.now()).await?;
     app.store.close().await;
-    println!("The master key is new, and {resealed} secrets are sealed anew. Keep a copy of the key file.");
+    println!("The master key was replaced, and {resealed} secrets were re-encrypted. Keep a copy of the key file.");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How a command ends badly: one line for a person, a code for scripts.
+//! The failure of a command: one line for the user, and an exit code for scripts.
 
 use holdfast_app::AppError;
 use holdfast_client::ClientError;
@@ -19,13 +19,13 @@ const LISTEN: u8 = 5;
 const PERMISSION: u8 = 6;
 const DISK_FULL: u8 = 7;
 const NEWER_DATABASE: u8 = 8;
-/// A service elsewhere: not reached, not allowed, refused.
+/// Errors of a remote service: unreachable, access denied, request refused.
 const UNREACHABLE: u8 = 10;
 const DENIED: u8 = 11;
 const REFUSED: u8 = 12;
-/// What was waited for did not succeed.
+/// The run that the command waited for failed.
 const RUN_FAILED: u8 = 13;
-/// What is there is not what the file wants.
+/// The service differs from the file.
 const DIFFERS: u8 = 14;
 
 impl Failure {
@@ -53,7 +53,7 @@ impl Failure {
         Self { message: message.into(), code: DIFFERS }
     }
 
-    /// What the system says about a file or folder, and what to do about it.
+    /// An I/O error on a file or folder, with advice.
     pub fn io(error: &std::io::Error, path: &std::path::Path) -> Self {
         let shown = path.display();
         match error.kind() {
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// The same, and what else can be done about it.
+    /// Adds an alternative remedy to the message.
     pub fn or_else(self, remedy: &str) -> Self {
         Self { message: format!("{}; {remedy}", self.message), ..self }
     }

@@ -1,10 +1,10 @@
-//! Accepts connections and serves them: how many there may be, how long each may keep us waiting, and which of them
-//! make room when there are too many.
+//! Accepts connections and serves them. Limits how many there are and how long each may wait for its client, and
+//! decides which of them are closed when there are too many.
 //!
-//! Every connection is in one of three phases: the headers of a request are on their way, a request is being answered,
-//! or nothing is under way. In the first and the last the client alone is waited for, and both have a time limit.
-//! While a request is answered, we wait for the client only as long as it has to send more of the body or take more of
-//! the answer; there the client has to keep up a least rate.
+//! Every connection is in one of three phases: it receives the headers of a request, it processes a request, or it is
+//! idle. In the first and the last it waits only for the client, and both have a time limit. While a request is
+//! processed, the connection waits for the client only to send more of the body or to receive more of the response, and
+//! the client must keep up a minimum rate.
 
 mod connections;
 mod limits;
@@ -33,30 +33,29 @@ use connections::Connections;
 use limits::LEAST_CONNECTIONS;
 use streams::{AnswerBody, RequestBody, Watched};
 
-/// How often time limits are looked at, which is also how exactly they are kept.
+/// How often time limits are checked, and therefore their precision.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Request headers that are longer are refused; also bounds what a connection holds in memory. Ordinary ones stay
-/// below 8 KiB.
+/// The limit for request headers, which also bounds the memory of a connection. Ordinary headers are below 8 KiB.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// What the kernel keeps of an answer that it has not sent yet. Small, so that we see a slow client's progress in small
-/// steps; throughput does not suffer, since what is on its way does not count.
+/// How much unsent response data the kernel may buffer. Small, so that a slow client's progress is visible in small
+/// steps. Throughput does not suffer, because data in flight does not count.
 const UNSENT_BYTES: u32 = 128 * 1024;
-/// Connections that the system holds until they are accepted. Beyond them it drops packets, and a client tries again
-/// after a second: too late for those who come at the same moment as a crowd.
+/// Connections that the system queues until they are accepted. Beyond this it drops packets, and clients retry only
+/// after a second, which would delay ordinary clients that connect during a burst.
 const BACKLOG: u32 = 4096;
-/// Files that are not connections of clients: database, destinations, servers, logs.
+/// File descriptors reserved for everything except client connections: database, destinations, servers, logs.
 const OTHER_FILES: u64 = 256;
 
-/// Takes an address to listen on.
+/// Binds an address and listens on it.
 pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Connections of the service before may still be about to end.
+    // Connections of a previous process may still be closing.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Serves whoever connects until it is told to stop, and then until every request that was begun is answered.
+/// Serves connections until `stop`, and then until every request in progress is answered.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
     let connections = Arc::new(Connections::new(limits));
     let watching = CancellationToken::new();
@@ -80,11 +79,11 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
                 tasks.spawn(serve_one(Watched { stream, connection }, peer, router.clone(), stop.clone()));
             }
             Err(reason) => {
-                // As far as it can be said without waiting.
+                // Best effort, without waiting.
                 drop(stream.try_write(reason.answer().unwrap_or_default()));
             }
         }
-        // What was accepted gets its turn to read a request, before more come who may want its place.
+        // Let the accepted connection read its request before newer ones can displace it.
         tokio::task::yield_now().await;
     }
     drop(listener);
@@ -94,7 +93,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
 
 async fn serve_one(io: Watched, peer: SocketAddr, router: Router, stop: CancellationToken) {
     if let Err(error) = socket2::SockRef::from(&io.stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
-        tracing::debug!(%error, "slow clients of this connection are noticed late");
+        tracing::debug!(%error, "cannot limit unsent data; a slow client is noticed late");
     }
     drop(io.stream.set_nodelay(true));
     let connection = io.connection.clone();
@@ -129,12 +128,12 @@ async fn serve_one(io: Watched, peer: SocketAddr, router: Router, stop: Cancella
     }
 }
 
-/// The last that is said on a connection before it is closed.
+/// Sends a final response, if there is one for the reason, before the connection is closed.
 fn part(stream: &TcpStream, reason: Reason) {
     if let Some(answer) = reason.answer() {
         drop(stream.try_write(answer));
     } else if reason == Reason::SlowAnswer {
-        // Nobody takes what the kernel still holds.
+        // The client does not read, so discard what the kernel still buffers.
         drop(stream.set_zero_linger());
     }
 }
@@ -152,8 +151,8 @@ async fn watch(connections: Arc<Connections>, until: CancellationToken, stop: Ca
     }
 }
 
-/// How many connections of the wanted ones the system has files for, after the process asked for as many as it may have.
-/// The database and the runs need some too.
+/// Raises the limit on open files as far as possible and returns how many of the wanted connections fit into it. The
+/// database and the runs need some files too.
 pub fn connections_within_files(wanted: usize) -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -161,7 +160,7 @@ pub fn connections_within_files(wanted: usize) -> usize {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
         match setrlimit(Resource::Nofile, raised) {
             Ok(()) => limit = raised,
-            Err(error) => tracing::debug!(%error, "the limit on open files stays as it is"),
+            Err(error) => tracing::debug!(%error, "could not raise the limit on open files"),
         }
     }
     let Some(files) = limit.current else { return wanted };
@@ -173,10 +172,10 @@ pub fn connections_within_files(wanted: usize) -> usize {
     room.min(wanted)
 }
 
-/// Series that are there from the start, with nothing in them: who watches for a rise must have seen the ground.
+/// Registers the metrics with the value 0, so that monitoring can detect the first increase.
 pub fn describe_metrics() {
-    metrics::describe_gauge!(OPEN, "Connections of clients that are open.");
-    metrics::describe_counter!(CLOSED, "Connections that were closed or refused by a limit, by reason.");
+    metrics::describe_gauge!(OPEN, "Open client connections.");
+    metrics::describe_counter!(CLOSED, "Connections closed or refused because of a limit, by reason.");
     metrics::gauge!(OPEN).set(0.0);
     for reason in Reason::ALL {
         metrics::counter!(CLOSED, "reason" => reason.as_str()).increment(0);

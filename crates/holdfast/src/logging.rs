@@ -1,4 +1,4 @@
-//! Logs: lines for people or JSON for machines, on standard error. Nothing secret is ever given to them.
+//! Logging to standard error, as text or JSON. Secrets are never logged.
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;

@@ -1,5 +1,5 @@
-//! Holdfast: one binary with roles. What was typed becomes settings and a command; the command does one thing.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on the terminal")]
+//! Holdfast: one binary with several roles. The arguments are parsed into settings and a command, which is then run.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program prints to the terminal")]
 
 mod cli;
 mod commands;
@@ -19,13 +19,13 @@ use crate::cli::Command;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// Rows are made on SQLite's threads and freed on ours, which the system's allocator answers with locks.
+/// Rows are allocated on SQLite's threads and freed on ours, which causes lock contention in the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The allocator keeps what was freed for a second, in which a backup frees many times what it needs. It takes other
-/// wishes from the environment alone, before `main`: so the process starts once more, in its own place. Where that fails
-/// it goes on as it is, with more memory.
+/// The allocator keeps freed memory for a second, in which a backup frees many times what it needs. The delay can only
+/// be set in the environment before `main`, so the process re-executes itself. If that fails, it continues and uses
+/// more memory.
 fn tell_allocator() {
     const WISH: &str = "MIMALLOC_PURGE_DELAY";
     if std::env::var_os(WISH).is_some() {
@@ -36,10 +36,10 @@ fn tell_allocator() {
     let _failed = std::process::Command::new(program).arg0(name).args(arguments).env(WISH, "0").exec();
 }
 
-/// Longer than between the steps of a run.
+/// Longer than the pauses between the steps of a run.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(250);
 
-/// Whoever closed the pipe has read enough: no word about it.
+/// Exits without an error message when the reader of standard output has closed the pipe.
 fn end_quietly_at_closed_pipes() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -63,17 +63,17 @@ fn main() -> ExitCode {
         if matches!(command, Command::Serve | Command::Worker | Command::Demo { .. }) {
             tell_allocator();
         }
-        // A demo tells its own story; only what goes wrong is worth a line in between.
+        // The demo prints its own progress, so log only warnings and errors.
         if matches!(command, Command::Demo { .. }) && settings.log == "info" {
             settings.log = "warn".to_owned();
         }
         logging::start(&settings)?;
-        // Threads that blocked for a run hold on to some of its memory.
+        // Idle blocking threads keep memory that they used for a run, so end them soon.
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_all().thread_keep_alive(THREAD_KEEP_ALIVE).build();
         let runtime = runtime.map_err(|error| Failure::other(format!("cannot start the runtime: {error}")))?;
         let result = runtime.block_on(run(command, settings));
-        // A hash that is still being computed must not hold up the end.
+        // Do not wait for a password hash that is still being computed.
         runtime.shutdown_background();
         result
     });

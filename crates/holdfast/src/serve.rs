@@ -1,4 +1,5 @@
-//! The long-running roles: `serve` answers requests and works, `worker` only works. Both end in good order.
+//! The long-running roles: `serve` answers requests and runs workers, `worker` only runs a worker. Both shut down
+//! gracefully.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use crate::listen::{self, Limits};
 use crate::settings::Settings;
 use crate::wiring::{open_parts, warn_of_open_folder};
 
-/// Workers stop what still runs when its time is over, and write that down.
+/// Additional time for workers to stop runs that did not end within the shutdown time, and to record that.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
-/// Whoever collects figures is one client or a few.
+/// Metrics are collected by only a few clients.
 const OPERATIONS_CONNECTIONS: usize = 64;
 
 pub async fn serve(settings: Settings) -> Result<(), Failure> {
@@ -39,7 +40,8 @@ pub async fn serve(settings: Settings) -> Result<(), Failure> {
     service.run().await
 }
 
-/// A service that has its address and its database, and answers nobody yet. Whoever connects waits in the system's queue.
+/// A service that has bound its address and opened its database, but does not accept connections yet. New connections
+/// wait in the system's queue.
 pub struct Opened {
     pub parts: Parts,
     pub base_url: String,
@@ -48,7 +50,7 @@ pub struct Opened {
     metrics: PrometheusHandle,
 }
 
-/// The service while it runs: it answers requests and works.
+/// The running service.
 pub struct Service {
     pub parts: Parts,
     pub base_url: String,
@@ -59,7 +61,7 @@ pub struct Service {
 }
 
 impl Opened {
-    /// Takes the address, which is refused to a second service, and opens the database.
+    /// Binds the address first, which fails if another service is running, and then opens the database.
     pub async fn open(settings: &Settings, stop: &CancellationToken) -> Result<Self, Failure> {
         let listener = bind(settings.listen)?;
         let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
@@ -70,7 +72,7 @@ impl Opened {
         Ok(Self { parts, base_url, listener, address, metrics })
     }
 
-    /// Begins to serve and to work.
+    /// Starts the server and the workers.
     pub async fn start(self, settings: &Settings, stop: &CancellationToken) -> Result<Service, Failure> {
         let Self { parts, base_url, listener, address, metrics } = self;
         serve_operations(settings, &parts.app, &metrics, stop).await?;
@@ -93,7 +95,7 @@ impl Opened {
 }
 
 impl Service {
-    /// Until somebody wants it to stop.
+    /// Runs until it is stopped.
     pub async fn run(mut self) -> Result<(), Failure> {
         tokio::select! {
             biased;
@@ -104,7 +106,7 @@ impl Service {
         Ok(())
     }
 
-    /// Requests and runs that have begun may end; whoever holds a connection open for longer loses it.
+    /// Lets requests and runs in progress finish, up to a time limit.
     pub async fn end(self) {
         self.stop.cancel();
         let end = async {
@@ -113,7 +115,7 @@ impl Service {
             served
         };
         if tokio::time::timeout(self.patience, end).await.is_err() {
-            tracing::warn!("work did not end in time and is left to the next start");
+            tracing::warn!("work did not finish in time; it will be recovered at the next start");
         }
         close(&self.parts.app).await;
     }
@@ -126,14 +128,14 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
     warn_of_open_folder(&settings);
     let app = parts.app.clone();
     serve_operations(&settings, &app, &metrics, &stop).await?;
-    println!("Holdfast is working. Stop with Ctrl-C.");
+    println!("The Holdfast worker is running. Stop with Ctrl-C.");
     let running = holdfast_worker::supervise(parts, stop.clone());
     tokio::pin!(running);
     tokio::select! {
         () = &mut running => {}
         () = stop.cancelled() => {
             if tokio::time::timeout(settings.work.shutdown + AFTERWARDS, &mut running).await.is_err() {
-                tracing::warn!("work did not end in time and is left to the next start");
+                tracing::warn!("work did not finish in time; it will be recovered at the next start");
             }
         }
     }
@@ -147,7 +149,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-/// What operators ask for, on an address of its own.
+/// Serves health checks and metrics on a separate address, if one is configured.
 async fn serve_operations(
     settings: &Settings,
     app: &Arc<App>,
@@ -161,7 +163,7 @@ async fn serve_operations(
     let total = settings.connections.total.min(OPERATIONS_CONNECTIONS);
     let limits = Limits { total, ..settings.connections.clone() };
     tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
-    tracing::info!(%address, "serving figures");
+    tracing::info!(%address, "serving metrics");
     Ok(())
 }
 
@@ -171,7 +173,7 @@ fn renderer(metrics: &PrometheusHandle) -> MetricsRenderer {
 }
 
 fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop: &CancellationToken) -> Router {
-    // Whoever comes through a proxy looks like a neighbour when it says nothing about them.
+    // Behind a proxy that does not forward the client's address, every client would look local.
     let is_behind_proxy = !settings.trusted_proxies.is_empty() || settings.base_url.is_some();
     let figures = (!is_behind_proxy).then(|| renderer(metrics));
     let api = holdfast_api::router(Arc::new(Api::new(app.clone(), figures)));
@@ -182,7 +184,7 @@ fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop:
     holdfast_api::with_context(api.merge(ui), context)
 }
 
-/// Says what to open. Nobody has a password before they chose it themselves.
+/// Prints the URL to open. Without a configured administrator, the first start prints a link to set a password.
 fn greet(first: &FirstStart, settings: &Settings, base_url: &str) {
     match first {
         FirstStart::Ready => println!("Holdfast is ready: open {base_url}"),
@@ -203,27 +205,27 @@ async fn flush_token_use(app: Arc<App>, stop: CancellationToken) {
             () = tokio::time::sleep(EVERY) => {}
         }
         if let Err(error) = app.flush_token_use().await {
-            tracing::warn!(%error, "the last uses of tokens were not written");
+            tracing::warn!(%error, "could not store when tokens were last used");
         }
     }
 }
 
 fn ended_early(ended: Result<(), tokio::task::JoinError>) -> Result<(), Failure> {
     match ended {
-        Ok(()) => Err(Failure::other("the server ended without being told to")),
+        Ok(()) => Err(Failure::other("the server stopped unexpectedly")),
         Err(error) => Err(Failure::other(error.to_string())),
     }
 }
 
 async fn close(app: &App) {
     if let Err(error) = app.flush_token_use().await {
-        tracing::warn!(%error, "the last uses of tokens were not written");
+        tracing::warn!(%error, "could not store when tokens were last used");
     }
     app.store.close().await;
     tracing::info!("stopped");
 }
 
-/// The first SIGTERM or Ctrl-C asks for a good end, the second ends at once.
+/// The first SIGTERM or Ctrl-C starts a graceful shutdown, the second exits immediately.
 pub fn stop_on_signal() -> Result<CancellationToken, Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::other(format!("cannot listen for signals: {error}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
@@ -236,10 +238,10 @@ pub fn stop_on_signal() -> Result<CancellationToken, Failure> {
                 _ = interrupt.recv() => {}
             }
             if already_stopping {
-                eprintln!("holdfast: stopped at once");
+                eprintln!("holdfast: stopped immediately");
                 std::process::exit(130);
             }
-            tracing::info!("stopping; a second signal stops at once");
+            tracing::info!("stopping; a second signal stops immediately");
             token.cancel();
         }
     });
@@ -272,21 +274,21 @@ fn install_metrics(stop: &CancellationToken) -> Result<PrometheusHandle, Failure
     Ok(handle)
 }
 
-/// What this process counts; what the database knows is described where it is rendered.
+/// Describes the metrics that this process counts. Those read from the database are described where they are rendered.
 fn describe_metrics() {
     use metrics::{describe_counter, describe_histogram};
     listen::describe_metrics();
-    describe_counter!("holdfast_http_requests_total", "Requests answered.");
-    describe_histogram!("holdfast_http_request_seconds", "How long answers took.");
-    describe_counter!("holdfast_runs_queued_total", "Runs that the schedule queued.");
-    describe_histogram!("holdfast_slot_late_seconds", "From a slot to its run in the queue.");
-    describe_histogram!("holdfast_run_wait_seconds", "From the queue to a worker.");
+    describe_counter!("holdfast_http_requests_total", "HTTP requests answered.");
+    describe_histogram!("holdfast_http_request_seconds", "Duration of HTTP requests.");
+    describe_counter!("holdfast_runs_queued_total", "Runs queued by the schedule.");
+    describe_histogram!("holdfast_slot_late_seconds", "Delay from a scheduled time until its run was queued.");
+    describe_histogram!("holdfast_run_wait_seconds", "Time that runs waited in the queue for a worker.");
     describe_counter!("holdfast_runs_ended_total", "Runs that ended, by kind and status.");
-    describe_histogram!("holdfast_run_duration_seconds", "From start to end of a run.");
+    describe_histogram!("holdfast_run_duration_seconds", "Duration of runs.");
     describe_counter!("holdfast_run_bytes_read_total", "Bytes that runs read.");
     describe_counter!("holdfast_run_bytes_stored_total", "Bytes that runs stored.");
-    describe_counter!("holdfast_leases_lost_total", "Runs whose worker fell silent.");
-    describe_counter!("holdfast_tasks_paused_after_losses_total", "Tasks paused since their workers were lost.");
+    describe_counter!("holdfast_leases_lost_total", "Runs whose worker stopped responding.");
+    describe_counter!("holdfast_tasks_paused_after_losses_total", "Tasks paused because their workers were lost.");
     describe_counter!("holdfast_backups_damaged_total", "Backups found damaged or missing.");
-    describe_counter!("holdfast_notices_total", "Messages that left, by result.");
+    describe_counter!("holdfast_notices_total", "Messages sent, by result.");
 }

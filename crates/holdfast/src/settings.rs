@@ -1,4 +1,4 @@
-//! Settings: one table of names, from which flags, environment, help and documentation are made.
+//! Settings: one table, from which flags, environment variables, help and documentation are generated.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,8 +9,8 @@ use clap::ArgMatches;
 use holdfast_app::Limits;
 use holdfast_core::Secret;
 use holdfast_core::network::{self, Network};
-use holdfast_core::queue::AtOnce;
-use holdfast_core::rate::{LeastRate, Quota};
+use holdfast_core::queue::ConcurrencyLimits;
+use holdfast_core::rate::{MinimumRate, Quota};
 use holdfast_store::master_key::MasterKeySource;
 
 use crate::failure::Failure;
@@ -21,9 +21,9 @@ pub struct Setting {
     pub name: &'static str,
     pub help: &'static str,
     pub default: &'static str,
-    /// Secrets have no flag, where every user of the machine could read them; they come from a file or the environment.
+    /// Secrets come from a file or the environment. They have no flag, because every user of the machine could read it.
     pub secret: bool,
-    /// Holds a secret only sometimes, so that it has a flag all the same: a database URL without a password.
+    /// Whether it has a flag. A setting that contains a secret only sometimes, such as a database URL, has one as well.
     pub flag_too: bool,
 }
 
@@ -42,43 +42,40 @@ const fn seldom_secret(name: &'static str, help: &'static str) -> Setting {
 const PREFIX: &str = "HOLDFAST_";
 
 pub const TABLE: &[Setting] = &[
-    plain("HOLDFAST_DATA_DIR", "", "Folder for database, master key and local backups [~/.local/share/holdfast]"),
+    plain("HOLDFAST_DATA_DIR", "", "Folder for the database, master key and local backups [~/.local/share/holdfast]"),
     plain("HOLDFAST_LISTEN", "127.0.0.1:8080", "Address and port to serve on"),
-    plain("HOLDFAST_BASE_URL", "", "Where people reach the service, e.g. https://backup.example.org"),
+    plain("HOLDFAST_BASE_URL", "", "Public URL of the service, e.g. https://backup.example.org"),
     seldom_secret(
         "HOLDFAST_DATABASE_URL",
-        "sqlite://PATH or postgres://…; with a password in it use the file [SQLite in the data folder]",
+        "sqlite://PATH or postgres://…; use the file if it contains a password [SQLite in the data folder]",
     ),
-    plain("HOLDFAST_DATABASE_CONNECTIONS", "10", "Connections to the database at most"),
-    secret("HOLDFAST_MASTER_KEY", "32 bytes in base64 that seal all secrets [a file in the data folder]"),
-    plain("HOLDFAST_ADMIN_EMAIL", "", "E-mail of the administrator that the first start creates"),
+    plain("HOLDFAST_DATABASE_CONNECTIONS", "10", "Maximum number of database connections"),
+    secret("HOLDFAST_MASTER_KEY", "Key that encrypts all secrets: 32 bytes in base64 [a file in the data folder]"),
+    plain("HOLDFAST_ADMIN_EMAIL", "", "Email of the administrator that the first start creates"),
     secret("HOLDFAST_ADMIN_PASSWORD", "Password of the administrator that the first start creates"),
-    plain("HOLDFAST_TRUSTED_PROXIES", "", "Proxies whose X-Forwarded-… headers count, comma-separated"),
+    plain("HOLDFAST_TRUSTED_PROXIES", "", "Proxies whose X-Forwarded-… headers are trusted, comma-separated"),
     plain("HOLDFAST_WORKERS", "1", "Workers inside `serve`; 0 leaves runs to `holdfast worker` processes"),
-    plain("HOLDFAST_RUNS_AT_ONCE", "8", "Runs that one worker has under way at a time"),
-    plain("HOLDFAST_RUNS_PER_SERVER", "2", "Backups and restores of one server at a time, over all workers"),
-    plain("HOLDFAST_RUNS_PER_USER", "4", "Backups, restores and verifications of one user at a time, over all workers"),
+    plain("HOLDFAST_RUNS_AT_ONCE", "8", "Maximum number of concurrent runs per worker"),
+    plain("HOLDFAST_RUNS_PER_SERVER", "2", "Concurrent backups and restores per server, across all workers"),
+    plain("HOLDFAST_RUNS_PER_USER", "4", "Concurrent backups, restores and verifications per user, across all workers"),
     plain(
         "HOLDFAST_CHECKS_PER_USER",
         "4",
-        "Checks, tests and probes of one user at a time, over all workers; a worker has places for 8",
+        "Concurrent checks, tests and probes per user, across all workers; each worker runs up to 8",
     ),
-    plain("HOLDFAST_CHECK_SECS", "90", "How long a check, test or probe may take"),
-    plain("HOLDFAST_LEASE_SECS", "60", "Silence after which a worker has lost its run"),
-    plain("HOLDFAST_RETRY_SECS", "60", "When a backup that failed in passing is tried once more; 0 is never"),
-    plain("HOLDFAST_KEEP_LOGS_DAYS", "400", "How long logs are kept; 0 is for ever"),
-    plain("HOLDFAST_VERIFY_DAYS", "30", "Every stored backup is read back within so many days; 0 is never"),
-    plain(
-        "HOLDFAST_INVENTORY_DAYS",
-        "1",
-        "Destinations are looked through for missing backups every so many days; 0 is never",
-    ),
-    plain("HOLDFAST_CONNECT_SECS", "15", "How long connecting to a server may take"),
-    plain("HOLDFAST_STALL_SECS", "600", "Silence in the middle of a run after which it has failed"),
+    plain("HOLDFAST_CHECK_SECS", "90", "Time limit for a check, test or probe"),
+    plain("HOLDFAST_LEASE_SECS", "60", "How long a worker may be silent before it loses its runs"),
+    plain("HOLDFAST_RETRY_SECS", "60", "Wait before the one retry of a backup that failed temporarily; 0 is never"),
+    plain("HOLDFAST_KEEP_LOGS_DAYS", "400", "How long logs are kept; 0 keeps them forever"),
+    plain("HOLDFAST_VERIFY_DAYS", "30", "Days within which every stored backup is read back once; 0 is never"),
+    plain("HOLDFAST_INVENTORY_DAYS", "1", "Days between checks of each destination for missing backups; 0 is never"),
+    plain("HOLDFAST_CONNECT_SECS", "15", "Time limit for connecting to a server"),
+    plain("HOLDFAST_STALL_SECS", "600", "How long a run may stall before it fails"),
     plain(
         "HOLDFAST_EGRESS_ALLOW",
         "",
-        "Private networks that everybody's S3 endpoints and webhooks may be in, comma-separated; also opens link-local addresses to SSH",
+        "Private networks in which all users may have S3 endpoints and webhooks, comma-separated; link-local ones are \
+         also open to SSH",
     ),
     plain(
         "HOLDFAST_SSH_EGRESS_GUARD",
@@ -86,59 +83,59 @@ pub const TABLE: &[Setting] = &[
         "Whether servers of ordinary users must be outside private networks, except those in HOLDFAST_EGRESS_ALLOW",
     ),
     secret("HOLDFAST_SMTP_URL", "Mail server, e.g. smtp://user:password@mail.example.org:587 or smtps://…"),
-    plain("HOLDFAST_MAIL_FROM", "Holdfast <holdfast@localhost>", "Whom mails come from"),
+    plain("HOLDFAST_MAIL_FROM", "Holdfast <holdfast@localhost>", "Sender of emails"),
     secret("HOLDFAST_PUSHOVER_TOKEN", "Pushover application token for streams without their own"),
-    plain("HOLDFAST_PUSHOVER_URL", "https://api.pushover.net/1/messages.json", "Where Pushover is reached"),
-    plain("HOLDFAST_GITHUB_CLIENT_ID", "", "Lets people sign in with GitHub: the client that GitHub knows"),
-    secret("HOLDFAST_GITHUB_CLIENT_SECRET", "Secret of that client"),
-    plain("HOLDFAST_GITHUB_URL", "https://github.com", "Where people sign in to GitHub"),
-    plain("HOLDFAST_GITHUB_API_URL", "https://api.github.com", "Where GitHub is asked who they are"),
-    plain("HOLDFAST_OIDC_ISSUER", "", "Lets people sign in with OpenID Connect: the issuer's URL, to the letter"),
-    plain("HOLDFAST_OIDC_CLIENT_ID", "", "The client that the issuer knows"),
-    secret("HOLDFAST_OIDC_CLIENT_SECRET", "Secret of that client"),
-    plain("HOLDFAST_OIDC_NAME", "OpenID Connect", "What the button calls the issuer"),
+    plain("HOLDFAST_PUSHOVER_URL", "https://api.pushover.net/1/messages.json", "URL of the Pushover API"),
+    plain("HOLDFAST_GITHUB_CLIENT_ID", "", "Client ID at GitHub; enables signing in with GitHub"),
+    secret("HOLDFAST_GITHUB_CLIENT_SECRET", "Client secret at GitHub"),
+    plain("HOLDFAST_GITHUB_URL", "https://github.com", "URL at which users sign in to GitHub"),
+    plain("HOLDFAST_GITHUB_API_URL", "https://api.github.com", "URL of the GitHub API"),
+    plain("HOLDFAST_OIDC_ISSUER", "", "Exact URL of the issuer; enables signing in with OpenID Connect"),
+    plain("HOLDFAST_OIDC_CLIENT_ID", "", "Client ID at the issuer"),
+    secret("HOLDFAST_OIDC_CLIENT_SECRET", "Client secret at the issuer"),
+    plain("HOLDFAST_OIDC_NAME", "OpenID Connect", "Name of the issuer on the sign-in button"),
     plain("HOLDFAST_CA_FILE", "", "Certificates (PEM) to trust in addition to the system's"),
     plain(
         "HOLDFAST_DESTINATION_RATE",
         "0",
-        "Bytes per second that a run moves to or from its destination; 0 is no limit",
+        "Maximum bytes per second between a run and its destination; 0 is no limit",
     ),
-    plain("HOLDFAST_DESTINATION_RETRY_SECS", "120", "How long a destination that fails in passing is tried again"),
-    secret("HOLDFAST_S3_ACCESS_KEY", "Access key of the bucket that `holdfast bootstrap` looks into"),
-    secret("HOLDFAST_S3_SECRET_KEY", "Secret key of that bucket"),
-    secret("HOLDFAST_SFTP_PASSWORD", "Password of the SFTP server that `holdfast bootstrap` looks into"),
-    plain("HOLDFAST_RATE_PER_SECOND", "50", "API requests per second and token, on average"),
-    plain("HOLDFAST_RATE_BURST", "500", "API requests of a token at once"),
-    plain("HOLDFAST_RUNS_PER_MINUTE", "30", "Runs and checks that a token may ask for per minute"),
-    plain("HOLDFAST_SIGN_INS_PER_MINUTE", "5", "Sign-in tries per minute, e-mail and address"),
+    plain("HOLDFAST_DESTINATION_RETRY_SECS", "120", "How long temporary failures of a destination are retried"),
+    secret("HOLDFAST_S3_ACCESS_KEY", "Access key of the bucket that `holdfast bootstrap` reads"),
+    secret("HOLDFAST_S3_SECRET_KEY", "Secret key of the bucket that `holdfast bootstrap` reads"),
+    secret("HOLDFAST_SFTP_PASSWORD", "Password of the SFTP server that `holdfast bootstrap` reads"),
+    plain("HOLDFAST_RATE_PER_SECOND", "50", "Average API requests per second and token"),
+    plain("HOLDFAST_RATE_BURST", "500", "API requests that a token may make at once"),
+    plain("HOLDFAST_RUNS_PER_MINUTE", "30", "Runs and checks that a token may request per minute"),
+    plain("HOLDFAST_SIGN_INS_PER_MINUTE", "5", "Sign-in attempts per minute for an email from one address"),
     plain(
         "HOLDFAST_METRICS_LISTEN",
         "",
-        "Address and port for /healthz, /readyz and /metrics alone, for `worker` and for collectors elsewhere",
+        "Separate address and port for /healthz, /readyz and /metrics, for `worker` and for remote collectors",
     ),
-    plain("HOLDFAST_CONNECTIONS", "2048", "Connections of clients that are open at once"),
+    plain("HOLDFAST_CONNECTIONS", "2048", "Maximum number of open client connections"),
     plain(
         "HOLDFAST_CONNECTIONS_PER_ADDRESS",
         "256",
-        "Connections of one IPv4 address or IPv6 /64 network at once; trusted proxies are exempt",
+        "Maximum number of open connections per IPv4 address or IPv6 /64 network; trusted proxies are exempt",
     ),
     plain("HOLDFAST_HEADER_SECS", "10", "How long a client may take to send the headers of a request"),
     plain("HOLDFAST_IDLE_SECS", "75", "How long a connection stays open between two requests"),
     plain(
         "HOLDFAST_CLIENT_RATE",
         "1024",
-        "Bytes per second that a client must send of a request body, or take of an answer, at least",
+        "Minimum bytes per second at which a client must send a request body or receive a response",
     ),
-    plain("HOLDFAST_CLIENT_RATE_SECS", "30", "Seconds over which that rate is measured"),
-    plain("HOLDFAST_URL", "", "The service that `task`, `backup`, `run`, `server` and `apply` talk to"),
-    secret("HOLDFAST_TOKEN", "Token for that service, from its account page"),
-    plain("HOLDFAST_SHUTDOWN_SECS", "30", "How long work may take to end after SIGTERM"),
+    plain("HOLDFAST_CLIENT_RATE_SECS", "30", "Period over which HOLDFAST_CLIENT_RATE is measured"),
+    plain("HOLDFAST_URL", "", "Service that `task`, `backup`, `run`, `server` and `apply` connect to"),
+    secret("HOLDFAST_TOKEN", "API token for that service, from its account page"),
+    plain("HOLDFAST_SHUTDOWN_SECS", "30", "How long runs may take to finish after SIGTERM"),
     plain("HOLDFAST_LOG", "info", "Which log lines are written, e.g. debug, or info,holdfast_api=debug"),
     plain("HOLDFAST_LOG_FORMAT", "text", "text or json"),
     plain("ENABLE_DEVICE_AUTH_ENDPOINT", "false", "Whether devices may exchange a password for a token"),
 ];
 
-/// All settings, checked.
+/// All settings, validated.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub data_dir: PathBuf,
@@ -157,10 +154,10 @@ pub struct Settings {
     pub notify: holdfast_notify::Settings,
     pub identity: holdfast_identity::Settings,
     pub limits: Limits,
-    /// The service elsewhere that commands talk to.
+    /// The URL of the service that remote commands use.
     pub url: Option<String>,
     pub token: Option<Secret>,
-    /// Of the bucket that is bootstrapped from.
+    /// The keys of the bucket that `bootstrap` reads.
     pub s3_keys: Option<(Secret, Secret)>,
     pub sftp_password: Option<Secret>,
     pub log: String,
@@ -170,7 +167,7 @@ pub struct Settings {
 
 pub type Environment = BTreeMap<String, String>;
 
-/// The environment as text. Of a setting that is no text nothing can be made out.
+/// The environment as text. Fails if a setting is not valid UTF-8, and ignores other such variables.
 pub fn process_environment() -> Result<Environment, Failure> {
     let mut environment = Environment::new();
     for (name, value) in std::env::vars_os() {
@@ -191,13 +188,13 @@ impl Setting {
         self.name.trim_start_matches(PREFIX).to_lowercase().replace('_', "-")
     }
 
-    /// Where a secret's file is named.
+    /// The variable with the path of the secret's file.
     pub fn file_name(&self) -> String {
         format!("{}_FILE", self.name)
     }
 }
 
-/// The table as a page of the manual.
+/// The configuration page of the manual, generated from the table.
 pub fn reference() -> String {
     let mut page = "# Configuration\n\nGenerated by `cargo xtask docs` from the settings in the code.\n\nEvery setting is an \
         environment variable and, unless it is a secret, also a flag of every command. Flags take\nprecedence. A secret can \
@@ -210,7 +207,7 @@ pub fn reference() -> String {
             false => format!("`{}`", setting.name),
         };
         let flag = if setting.flag_too { format!("`--{}`", setting.flag()) } else { "–".to_owned() };
-        // What a default depends on stands in brackets at the end of the help.
+        // A default that depends on something else is in brackets at the end of the help text.
         let (help, stated) = match setting.help.rsplit_once(" [") {
             Some((help, stated)) => (help, stated.trim_end_matches(']')),
             None => (setting.help, setting.default),
@@ -225,7 +222,7 @@ pub fn reference() -> String {
     page
 }
 
-/// What was given, by name: flags before environment.
+/// The given values by name; flags take precedence over the environment.
 struct Given<'a> {
     matches: &'a ArgMatches,
     environment: &'a Environment,
@@ -361,7 +358,7 @@ impl Settings {
     }
 }
 
-/// How clients are served.
+/// The limits on client connections.
 fn connections(given: &Given<'_>) -> Result<listen::Limits, Failure> {
     let seconds = |name: &str| given.number(name, 1, 86_400).map(|secs| Duration::from_secs(secs.into()));
     Ok(listen::Limits {
@@ -369,7 +366,7 @@ fn connections(given: &Given<'_>) -> Result<listen::Limits, Failure> {
         per_client: given.number("HOLDFAST_CONNECTIONS_PER_ADDRESS", 1, 1_000_000)? as usize,
         headers: seconds("HOLDFAST_HEADER_SECS")?,
         idle: seconds("HOLDFAST_IDLE_SECS")?,
-        least_rate: LeastRate {
+        least_rate: MinimumRate {
             bytes_per_second: given.number("HOLDFAST_CLIENT_RATE", 0, u32::MAX)?.into(),
             window: seconds("HOLDFAST_CLIENT_RATE_SECS")?,
         },
@@ -377,7 +374,7 @@ fn connections(given: &Given<'_>) -> Result<listen::Limits, Failure> {
     })
 }
 
-/// How workers work.
+/// The settings of workers.
 fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
     let count = |name: &str| given.number(name, 1, 500).map(|count| count as usize);
     let seconds = |name: &str, least: u32, most: u32| {
@@ -386,7 +383,7 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
     let days = |name: &str| given.number(name, 0, 36_500);
     Ok(holdfast_worker::Settings {
         runs_at_once: count("HOLDFAST_RUNS_AT_ONCE")?,
-        at_once: AtOnce {
+        at_once: ConcurrencyLimits {
             per_server: count("HOLDFAST_RUNS_PER_SERVER")?,
             per_user: count("HOLDFAST_RUNS_PER_USER")?,
             checks_per_user: count("HOLDFAST_CHECKS_PER_USER")?,
@@ -402,7 +399,7 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
     })
 }
 
-/// How servers and destinations are reached.
+/// The settings of connections to servers and destinations.
 fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     let seconds = |name: &str| given.number(name, 1, 86_400).map(|secs| Duration::from_secs(secs.into()));
     let mut settings = holdfast_engine::Settings::default();
@@ -423,7 +420,7 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     Ok(settings)
 }
 
-/// Each provider needs all of its settings or none.
+/// The settings of sign-in providers. Each needs all of its settings or none.
 fn identity(given: &Given<'_>) -> Result<holdfast_identity::Settings, Failure> {
     let engine = engine(given)?;
     let client = |id: &str, secret: &str| match (given.text(id)?, given.text(secret)?) {
@@ -432,7 +429,7 @@ fn identity(given: &Given<'_>) -> Result<holdfast_identity::Settings, Failure> {
         _ => Err(Failure::settings(format!("{id} and {secret} go together; set both or neither"))),
     };
     let url = |name: &str| {
-        let parsed = given.parse(name, "a URL without a slash at its end", |text| {
+        let parsed = given.parse(name, "a URL without a trailing slash", |text| {
             (network::is_web_url(text) && !text.ends_with('/')).then(|| text.to_owned())
         });
         parsed.map(Option::unwrap_or_default)
@@ -454,7 +451,7 @@ fn identity(given: &Given<'_>) -> Result<holdfast_identity::Settings, Failure> {
         }),
         (None, None) => None,
         _ => {
-            let text = "HOLDFAST_OIDC_ISSUER, HOLDFAST_OIDC_CLIENT_ID and HOLDFAST_OIDC_CLIENT_SECRET go together";
+            let text = "set HOLDFAST_OIDC_ISSUER, HOLDFAST_OIDC_CLIENT_ID and HOLDFAST_OIDC_CLIENT_SECRET together";
             return Err(Failure::settings(text.to_owned()));
         }
     };
@@ -462,11 +459,11 @@ fn identity(given: &Given<'_>) -> Result<holdfast_identity::Settings, Failure> {
     Ok(holdfast_identity::Settings { github, oidc, egress_allow: destination.egress_allow, ca_pem: destination.ca_pem })
 }
 
-/// How people are reached.
+/// The settings of notifications.
 fn notify(given: &Given<'_>) -> Result<holdfast_notify::Settings, Failure> {
     let engine = engine(given)?;
     let smtp = match given.text("HOLDFAST_SMTP_URL")? {
-        // The value holds a password, so it is not repeated.
+        // The value may contain a password, so the message does not repeat it.
         Some(url) => Some(holdfast_notify::Smtp::parse(url.trim()).ok_or_else(|| {
             Failure::settings("HOLDFAST_SMTP_URL must be smtp://… or smtps://… with host, optional port and login")
         })?),
@@ -498,7 +495,7 @@ fn parse_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// The key's file is kept and rotated by us, so unlike other secrets it is named and not read here.
+/// Unlike other secret files, the key file is not read here: the store creates and rotates it, so it needs the path.
 fn master_key(given: &Given<'_>, data_dir: &Path) -> Result<MasterKeySource, Failure> {
     let setting = setting("HOLDFAST_MASTER_KEY");
     let direct = given.environment.get(setting.name).filter(|text| !text.is_empty());
@@ -515,7 +512,7 @@ fn s3_keys(given: &Given<'_>) -> Result<Option<(Secret, Secret)>, Failure> {
     match (given.text("HOLDFAST_S3_ACCESS_KEY")?, given.text("HOLDFAST_S3_SECRET_KEY")?) {
         (Some(access), Some(secret)) => Ok(Some((Secret::new(access), Secret::new(secret)))),
         (None, None) => Ok(None),
-        _ => Err(Failure::settings("HOLDFAST_S3_ACCESS_KEY and HOLDFAST_S3_SECRET_KEY are wanted together")),
+        _ => Err(Failure::settings("HOLDFAST_S3_ACCESS_KEY and HOLDFAST_S3_SECRET_KEY must be set together")),
     }
 }
 
@@ -537,14 +534,14 @@ fn default_data_dir(environment: &Environment) -> PathBuf {
         .join("holdfast")
 }
 
-/// A mistyped name would otherwise be a setting that silently does nothing.
+/// Refuses unknown variables, because a misspelled setting would otherwise be ignored silently.
 fn refuse_unknown(environment: &Environment) -> Result<(), Failure> {
     let known = |name: &str| {
         TABLE.iter().any(|setting| setting.name == name || (setting.secret && setting.file_name() == name))
     };
     match environment.keys().find(|name| name.starts_with(PREFIX) && !known(name)) {
         Some(name) => Err(Failure::settings(format!(
-            "{name} is no setting of Holdfast; `holdfast --help` lists them{}",
+            "{name} is not a setting of Holdfast; `holdfast --help` lists them{}",
             nearest(name).map(|near| format!(" (did you mean {near}?)")).unwrap_or_default()
         ))),
         None => Ok(()),
@@ -590,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_and_unknown_settings_say_so_in_one_line() {
+    fn invalid_and_unknown_settings_are_reported_in_one_line() {
         let cases: [(&str, &str, &str); 6] = [
             ("HOLDFAST_LISTEN", "somewhere", "HOLDFAST_LISTEN must be an address and port"),
             ("HOLDFAST_LISTNE", "127.0.0.1:1", "did you mean HOLDFAST_LISTEN?"),

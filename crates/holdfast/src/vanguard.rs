@@ -1,4 +1,4 @@
-//! `holdfast import vanguard`: what a dump of Vanguard's database holds, as far as Holdfast has the same.
+//! `holdfast import vanguard`: imports what Holdfast supports from a dump of Vanguard's database.
 
 mod dump;
 mod secrets;
@@ -29,24 +29,24 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::open_app;
 
-/// Of one user; nobody has more in one file.
+/// The maximum number of existing items of one kind that are compared per user.
 const MOST: i64 = 100_000;
 
-/// What was asked for besides the dump.
+/// The options of the command.
 pub struct Options {
-    /// Vanguard's `.env`, or a file with its application key alone.
+    /// Vanguard's `.env`, or a file that contains only its application key.
     pub key_file: Option<std::path::PathBuf>,
-    /// Everything goes to this account.
+    /// The account that receives everything.
     pub user: Option<String>,
-    /// Only tell.
+    /// Only show what would be imported.
     pub check: bool,
     pub is_paused: bool,
 }
 
-/// From ids there to ids here.
+/// Maps ids in Vanguard to ids in Holdfast.
 type Ids = BTreeMap<String, i64>;
 
-/// Ids of what is here already, by what tells one from another. Each stands for one there.
+/// Ids of existing items by signature. Each existing item matches at most one in the dump.
 type Known = HashMap<String, VecDeque<i64>>;
 
 fn known_by(rows: impl Iterator<Item = (i64, String)>) -> Known {
@@ -57,14 +57,14 @@ fn known_by(rows: impl Iterator<Item = (i64, String)>) -> Known {
     known
 }
 
-/// One user's part of the work, and what is told of it.
+/// The import of one user's data.
 struct Import<'a> {
     app: &'a App,
     dump: &'a Dump,
     keys: &'a Keys,
     caller: Option<Caller>,
     options: &'a Options,
-    /// So many were made, were there already, and were left out.
+    /// The number of items that were created, were already present, and were skipped.
     made: usize,
     present: usize,
     left_out: usize,
@@ -87,14 +87,14 @@ pub async fn import(settings: &Settings, file: &Path, options: Options) -> Resul
         let mut import =
             Import { app: &app, dump: &dump, keys: &keys, caller, options: &options, made: 0, present: 0, left_out: 0 };
         import.run(&user.text("id")).await?;
-        println!("  {} made, {} there already, {} left out", import.made, import.present, import.left_out);
+        println!("  {} created, {} already present, {} skipped", import.made, import.present, import.left_out);
     }
     app.store.close().await;
     if options.check {
         println!("Nothing was changed.");
     } else {
         println!(
-            "Vanguard's SSH key is not in its database: let each account's own key into its servers (account page)."
+            "Vanguard's SSH key is not in its database: install each account's own key on its servers (account page)."
         );
     }
     Ok(())
@@ -113,14 +113,15 @@ fn read_dump(path: &Path) -> Result<Dump, Failure> {
     let dump = Dump::read(&mut reader).map_err(|error| Failure::io(&error, path))?;
     if dump.rows("users").next().is_none() {
         return Err(Failure::settings(format!(
-            "{} is no dump of Vanguard's database: it has no users",
+            "{} is not a dump of Vanguard's database: it has no users",
             path.display()
         )));
     }
     Ok(dump)
 }
 
-/// The account that gets it, made where there is none. Vanguard's passwords cannot be read: whoever comes chooses a new one.
+/// The account that receives the data, created if it does not exist. Vanguard's passwords cannot be read, so a new user
+/// gets a link to set one.
 async fn find_account(
     app: &App,
     email: &str,
@@ -140,7 +141,7 @@ async fn find_account(
     }
     if options.user.is_some() {
         return Err(Failure::settings(format!(
-            "there is no account for {email} here; `holdfast user create` makes one"
+            "there is no account for {email} here; create it with `holdfast user create`"
         )));
     }
     if options.check {
@@ -152,7 +153,7 @@ async fn find_account(
         .map_err(|errors| Failure::from(AppError::Invalid(errors)))?;
     let link = people::invite_as(app, &origin(), &draft).await?;
     let shown = stored_line(email);
-    println!("  + account {shown}; to choose a password, open once: {base_url}/set-up/{}", link.reveal());
+    println!("  + account {shown}; link to set a password, works once: {base_url}/set-up/{}", link.reveal());
     find().await
 }
 
@@ -183,7 +184,7 @@ impl Import<'_> {
         Some(Listing { owner, search: None, page, newest_first: false })
     }
 
-    /// Nobody to make it for: it is only told.
+    /// Counts and prints an item that is or would be created.
     fn would_make(&mut self, what: &str, label: &str) {
         self.made += 1;
         println!("  + {what} {label:?}");
@@ -194,7 +195,7 @@ impl Import<'_> {
         println!("  - {what} {label:?}: {}", stored_line(why));
     }
 
-    /// Notes one that was there, was made, or was refused.
+    /// Matches an item with an existing one, or else creates it. An invalid item is skipped.
     async fn keep(
         &mut self,
         ids: &mut Ids,
@@ -204,7 +205,7 @@ impl Import<'_> {
         make: impl AsyncFnOnce(&App, &Caller) -> Result<i64, AppError>,
     ) -> Result<Option<i64>, Failure> {
         let label = row.text("label");
-        // The same name and the same thing.
+        // An item with the same signature already exists.
         if let Some(id) = known.get_mut(&signature).and_then(VecDeque::pop_front) {
             self.present += 1;
             ids.insert(row.text("id"), id);
@@ -258,7 +259,7 @@ impl Import<'_> {
         for row in self.of("notification_streams", user) {
             let kind = row.text("type");
             if StreamKind::parse_input(&kind).is_none() {
-                self.leave_out("stream", &row.text("label"), &format!("{kind} is nothing that Holdfast can send to"));
+                self.leave_out("stream", &row.text("label"), &format!("{kind} is not supported by Holdfast"));
                 continue;
             }
             let flags = Input::default()
@@ -268,7 +269,7 @@ impl Import<'_> {
                 .with("label", row.text("label"))
                 .with("type", kind.as_str())
                 .with("notifications", flags);
-            // There, the value is the application's token and the user is a field beside it.
+            // In Vanguard, the value is the application token, and the user key is in an additional field.
             let input = match kind.as_str() {
                 "pushover" => {
                     input.with("value", row.text("additional_field_one")).with("pushover_token", row.text("value"))
@@ -302,7 +303,7 @@ impl Import<'_> {
             let password = match self.keys.open(&row.text("database_password")) {
                 Ok(password) => password,
                 Err(why) => {
-                    println!("  ! server {label:?}: without its database password: {}", stored_line(&why));
+                    println!("  ! server {label:?}: imported without its database password: {}", stored_line(&why));
                     String::new()
                 }
             };
@@ -350,7 +351,7 @@ impl Import<'_> {
             let own = sign(&label, text(&bucket), text(&endpoint));
             if row.text("type") == "local" {
                 println!(
-                    "  ! destination {label:?}: there it was a folder of the server itself, here it is one of this machine"
+                    "  ! destination {label:?}: a folder on the server in Vanguard, but on this machine in Holdfast"
                 );
             }
             let make =
@@ -365,7 +366,7 @@ impl Import<'_> {
             "local" => DestinationKind::Local,
             "s3" => DestinationKind::S3,
             "custom_s3" | "digitalocean_spaces" => DestinationKind::CustomS3,
-            other => return Err(format!("{other} is nothing that Holdfast can store to")),
+            other => return Err(format!("{other} is not supported by Holdfast")),
         };
         let mut input = Input::default().with("label", row.text("label")).with("type", kind.as_str());
         if kind == DestinationKind::Local {
@@ -407,7 +408,7 @@ impl Import<'_> {
             let (server, destination) =
                 (servers.get(&row.text("remote_server_id")), destinations.get(&row.text("backup_destination_id")));
             let (Some(server), Some(destination)) = (server, destination) else {
-                self.leave_out("task", &label, "its server or destination was left out");
+                self.leave_out("task", &label, "its server or destination was skipped");
                 continue;
             };
             let password = match self.keys.open(&row.text("encryption_password")) {
@@ -442,7 +443,7 @@ impl Import<'_> {
     }
 }
 
-/// What is empty there is not said here.
+/// Sets a field unless its value is empty.
 fn set(input: &mut Input, name: &str, text: String) {
     if !text.is_empty() {
         input.set(name, text);
@@ -461,7 +462,7 @@ fn task_input(
         .with(task::DESTINATION.name, places.1)
         .with(task::STREAMS.name, stream_ids)
         .with(task::TAGS.name, tag_ids);
-    // Its columns are called as our fields are, or as their other spellings.
+    // Vanguard's columns are named like our fields or their aliases.
     for field in task::fields().filter(|field| !field.is_secret()) {
         for name in [field.name].into_iter().chain(field.aliases.iter().copied()) {
             let text = row.text(name);
@@ -483,7 +484,7 @@ fn task_input(
             }
         }
     }
-    // A cron expression wins there, too.
+    // A cron expression takes precedence in Vanguard, too.
     if !row.text("custom_cron_expression").is_empty() {
         input.set("frequency", "custom");
         input.remove("time_to_run_at");
@@ -500,9 +501,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_files_are_told_apart() {
+    fn other_files_are_recognized() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for (text, expected) in [("PGDMP\u{1}", "pg_restore"), ("hello", "no dump of Vanguard's")] {
+        for (text, expected) in [("PGDMP\u{1}", "pg_restore"), ("hello", "not a dump of Vanguard's")] {
             std::fs::write(file.path(), text).unwrap();
             let Err(failure) = read_dump(file.path()) else { panic!("{text} was taken for a dump") };
             assert!(failure.message.contains(expected), "{}", failure.message);

@@ -1,4 +1,4 @@
-//! From settings to the running parts, in one place.
+//! Builds the parts of the service from the settings.
 
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -20,12 +20,12 @@ use crate::settings::Settings;
 /// How long a request waits for a database connection before it is answered with 503.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens the database and puts the use cases on top of it.
+/// Opens the database and creates the use cases.
 pub async fn open_app(settings: &Settings, migrations: Migrations) -> Result<Arc<App>, Failure> {
     open_parts(settings, migrations).await.map(|parts| parts.app)
 }
 
-/// The use cases, the engine and what workers need besides.
+/// Opens the database and creates the use cases, the engine and everything else that workers need.
 pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<Parts, Failure> {
     match migrations {
         Migrations::Never => must_exist(settings)?,
@@ -34,10 +34,10 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
     let clock: SharedClock = Arc::new(SystemClock);
     let store = Store::open(&store_options(settings, migrations), &clock).await?;
     let mut engine = settings.engine.clone();
-    // Not the system's folder for temporary files, which is often memory.
+    // Not the system's temporary folder, which is often in memory.
     engine.destination.spool_folder.clone_from(&settings.data_dir);
     let engine = Engine::new(engine)
-        .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
+        .map_err(|error| Failure::other(format!("cannot start the compression threads: {error}")))?;
     let folder = settings.data_dir.join("destinations");
     let archives =
         Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone(), ReadingLimits::default()));
@@ -60,7 +60,7 @@ pub fn store_options(settings: &Settings, migrations: Migrations) -> Options {
     }
 }
 
-/// Whether there is a master key to open things with.
+/// Whether a master key exists.
 pub fn has_master_key(settings: &Settings) -> bool {
     match &settings.master_key {
         MasterKeySource::File(path) => path.exists(),
@@ -68,31 +68,31 @@ pub fn has_master_key(settings: &Settings) -> bool {
     }
 }
 
-/// What only looks makes nothing: an empty installation would look like a good one.
+/// Commands that only read must not create a database: an empty installation would look like a healthy one.
 fn must_exist(settings: &Settings) -> Result<(), Failure> {
     let path = settings.database_url.reveal().strip_prefix("sqlite://").map(Path::new);
     match path.filter(|path| !path.exists()) {
         Some(path) => Err(Failure::settings(format!(
-            "there is no installation: {} is not there; name its data folder with --data-dir or HOLDFAST_DATA_DIR",
+            "there is no installation: {} does not exist; set its data folder with --data-dir or HOLDFAST_DATA_DIR",
             path.display()
         ))),
         None => Ok(()),
     }
 }
 
-/// The folder holds keys and backups: it is for its owner alone.
+/// Creates the data folder, readable only by its owner, because it contains keys and backups.
 fn create_data_dir(settings: &Settings) -> Result<(), Failure> {
     let path = &settings.data_dir;
     let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     created.map_err(|error| Failure::io(&error, path).or_else("choose another data folder with --data-dir"))
 }
 
-/// Whether anybody but the owner can read or write it.
+/// Whether anybody except the owner has access.
 pub fn is_open_to_others(meta: &std::fs::Metadata) -> bool {
     meta.permissions().mode() & 0o077 != 0
 }
 
-/// A folder that was there before keeps its mode, which may be on purpose; the operator hears of it.
+/// Warns about a data folder that others can access. Its mode is not changed, because it may be intended.
 pub fn warn_of_open_folder(settings: &Settings) {
     let path = &settings.data_dir;
     if std::fs::metadata(path).is_ok_and(|meta| is_open_to_others(&meta)) {

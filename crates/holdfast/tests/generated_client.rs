@@ -1,5 +1,5 @@
-//! What a client does that somebody generated from the API document. Run by `cargo xtask test`, which installs the
-//! generator and names it in OPENAPI_PYTHON_CLIENT.
+//! Tests a client generated from the OpenAPI document. Run by `cargo xtask test`, which installs the generator and sets
+//! OPENAPI_PYTHON_CLIENT to its path.
 
 #[path = "it/process.rs"]
 #[expect(dead_code, reason = "shared with the other tests")]
@@ -29,7 +29,7 @@ fn generate(generator: &Path, into: &Path) {
     assert!(!told.contains("was not generated") && !told.contains("Skipping endpoint"), "{told}");
 }
 
-/// One of everything, with values that differ from what the document declares as defaults.
+/// Creates one resource of each kind, with values that differ from the defaults in the document.
 async fn create_everything(client: &Client) -> Vec<(&'static str, i64)> {
     let post = async |path: &str, body: Value| client.post(path, body).await.id(201);
     let tag = post("/api/tags", json!({"label": "old", "description": "d", "colour": "#ff0000"})).await;
@@ -61,7 +61,7 @@ async fn create_everything(client: &Client) -> Vec<(&'static str, i64)> {
     ]
 }
 
-/// What the service shows, but for what a change of the label changes.
+/// The label of a resource, and its other fields except `updated_at`.
 async fn shown(client: &Client, path: &str, id: i64) -> (Value, Value) {
     let mut data = client.get(&path.replace("{id}", &id.to_string())).await.data(200);
     let fields = data.as_object_mut().unwrap();
@@ -77,7 +77,7 @@ async fn renaming_with_a_generated_client_changes_nothing_else() {
     installation.succeed(&["user", "create", "--email", "a@example.org", "--name", "A"], "correct horse\n");
     let make = ["token", "create", "--user", "a@example.org", "--name", "client", "--all-scopes"];
     let token = installation.succeed(&make, "");
-    // Nobody works here: none of these servers exists.
+    // Without workers: none of these servers exists.
     let service = installation.serve(&[("HOLDFAST_WORKERS", "0")]);
     let client = service.client().with_token(&token);
 

@@ -1,5 +1,5 @@
-//! The served API, fuzzed from its own document, on both databases. Run by `cargo xtask test`, which installs the tool
-//! and names it in SCHEMATHESIS.
+//! Fuzzes the served API from its OpenAPI document, on both databases. Run by `cargo xtask test`, which installs the
+//! tool and sets SCHEMATHESIS to its path.
 
 #[path = "it/process.rs"]
 #[expect(dead_code, reason = "shared with the other tests")]
@@ -24,7 +24,7 @@ async fn fuzz(engine: Engine) {
     installation.succeed(&add, "correct horse\n");
     let make = ["token", "create", "--user", "a@example.org", "--name", "fuzz", "--all-scopes"];
     let token = installation.succeed(&make, "");
-    // Nobody works here: what the tool makes up must not be connected to.
+    // Without workers: the service must not connect to the addresses that the tool makes up.
     let service = installation.serve(&[
         ("HOLDFAST_WORKERS", "0"),
         ("ENABLE_DEVICE_AUTH_ENDPOINT", "true"),
@@ -33,7 +33,7 @@ async fn fuzz(engine: Engine) {
         ("HOLDFAST_RUNS_PER_MINUTE", "100000"),
         ("HOLDFAST_SIGN_INS_PER_MINUTE", "100000"),
     ]);
-    // Something to find under the small ids that the tool likes to try.
+    // Resources for the small ids that the tool tends to try.
     let client = service.client().with_token(&token);
     for number in 1..=4 {
         let label = format!("number {number}");
@@ -64,11 +64,11 @@ async fn fuzz(engine: Engine) {
 }
 
 #[tokio::test]
-async fn the_api_holds_what_its_document_says_on_sqlite() {
+async fn the_api_matches_its_document_on_sqlite() {
     fuzz(Engine::Sqlite).await;
 }
 
 #[tokio::test]
-async fn the_api_holds_what_its_document_says_on_postgres() {
+async fn the_api_matches_its_document_on_postgres() {
     fuzz(Engine::Postgres).await;
 }

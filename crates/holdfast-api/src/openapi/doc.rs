@@ -1,4 +1,4 @@
-//! What a route says about itself for the document: its schemas, its answer and its query parameters.
+//! The parts of a route's OpenAPI description: its schemas, its response and its query parameters.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::words::kinds_of_backup_runs;
 
-/// A type's schema by name, with those it refers to.
+/// The named schema of a type, together with the schemas it refers to.
 pub(crate) struct SchemaDoc {
     pub name: String,
     pub all: Vec<(String, Value)>,
@@ -36,7 +36,7 @@ pub(crate) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-/// What a route answers when all is well.
+/// The successful response of a route.
 pub(crate) enum AnswerDoc {
     Data(u16, SchemaDoc),
     All(SchemaDoc),
@@ -114,9 +114,9 @@ const fn query(name: &'static str, about: &'static str, kind: QueryKind) -> Quer
     QueryDoc { name, about, kind }
 }
 
-const PAGE: QueryDoc = query("page", "Which page, from 1", QueryKind::Number { default: Some(1) });
+const PAGE: QueryDoc = query("page", "Page number, starting at 1", QueryKind::Number { default: Some(1) });
 const PER_PAGE: QueryDoc =
-    query("per_page", "Items per page; more than 100 is cut to 100", QueryKind::Number { default: Some(15) });
+    query("per_page", "Items per page; values above 100 are reduced to 100", QueryKind::Number { default: Some(15) });
 const SEARCH: QueryDoc = query("search", "Only items whose label contains this", QueryKind::Text);
 const LOG_STATUS: QueryDoc = query("status", "Only logs with this status", QueryKind::RunStatus);
 pub(crate) const LIST: &[QueryDoc] = &[PAGE, PER_PAGE, SEARCH];
@@ -142,7 +142,7 @@ pub(crate) const LIST_BACKUPS: &[QueryDoc] = &[
     PER_PAGE,
     query("backup_task_id", "Only backups of this backup task", QueryKind::Number { default: None }),
     query("status", "Only backups whose verification has this status", QueryKind::Verification),
-    query("deleted", "Also those that were deleted", QueryKind::Switch),
+    query("deleted", "Include deleted backups", QueryKind::Switch),
 ];
 pub(crate) const LIST_NOTICES: &[QueryDoc] = &[
     PAGE,
@@ -151,9 +151,9 @@ pub(crate) const LIST_NOTICES: &[QueryDoc] = &[
     query("notification_stream_id", "Only notices of this stream", QueryKind::Number { default: None }),
 ];
 pub(crate) const LIST_ENTRIES: &[QueryDoc] =
-    &[PAGE, PER_PAGE, query("path", "The folder to look into; the root when left out", QueryKind::Path)];
+    &[PAGE, PER_PAGE, query("path", "The folder to list; the root if omitted", QueryKind::Path)];
 pub(crate) const DOWNLOAD: &[QueryDoc] =
-    &[query("entry", "The path of one file; the whole object when left out", QueryKind::Path)];
+    &[query("entry", "The path of one file; the whole stored object if omitted", QueryKind::Path)];
 pub(crate) const LIST_RUNS: &[QueryDoc] = &[
     PAGE,
     PER_PAGE,
@@ -162,11 +162,11 @@ pub(crate) const LIST_RUNS: &[QueryDoc] = &[
     query("status", "Only runs with this status", QueryKind::RunStatus),
 ];
 pub(crate) const DELETE_TASK: &[QueryDoc] =
-    &[query("delete_backups", "Delete the task's stored backups too", QueryKind::Switch)];
+    &[query("delete_backups", "Also delete the task's stored backups", QueryKind::Switch)];
 pub(crate) const UPCOMING: &[QueryDoc] =
-    &[query("limit", "How many; more than 100 is cut to 100", QueryKind::Number { default: Some(20) })];
+    &[query("limit", "How many runs; values above 100 are reduced to 100", QueryKind::Number { default: Some(20) })];
 pub(crate) const TRIGGER: &[QueryDoc] =
-    &[query("secret", "The task's secret, where a header cannot be sent", QueryKind::Text)];
+    &[query("secret", "The task's secret, for clients that cannot send a header", QueryKind::Text)];
 
 impl QueryDoc {
     pub(crate) fn parameter(&self) -> Value {

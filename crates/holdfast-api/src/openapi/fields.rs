@@ -1,4 +1,4 @@
-//! Bodies in the OpenAPI document, from the lists of fields that the checks use.
+//! Request bodies in the OpenAPI document, generated from the field lists that the validation uses.
 
 use holdfast_core::fields::{DefaultValue, FieldKind, FieldSpec};
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ impl SchemaDoc {
 }
 
 impl SchemaDoc {
-    /// Adds the fields of types that answers show. No answer has all of them.
+    /// Adds the type-specific fields of a response. No single response has all of them.
     pub(crate) fn with_shown(mut self, fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
         let own = self.all.iter_mut().find(|(name, _)| *name == self.name);
         let Some(properties) = own.and_then(|(_, schema)| schema["properties"].as_object_mut()) else { return self };
@@ -32,7 +32,7 @@ impl SchemaDoc {
             let types = if field.shown_if.is_empty() { types } else { field.shown_if };
             let types: Vec<String> = types.iter().map(|word| format!("`{word}`")).collect();
             let about = format!("Only for {}.", types.join(" and "));
-            // Of a secret, answers say whether it is set.
+            // Responses only tell whether a secret is set.
             let word = if field.is_secret() { "boolean" } else { word(field) };
             let shown = json!({ "type": word, "description": about });
             properties.insert(pointer.trim_start_matches('/').to_owned(), shown);

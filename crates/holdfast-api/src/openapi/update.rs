@@ -1,5 +1,5 @@
-//! The schemas of updates. A generated client sends a declared default for every field that its caller left out, and
-//! would so reset what the caller did not name; therefore nothing below an update declares one.
+//! The schemas of update bodies. A generated client sends the declared default of every field that its caller omitted,
+//! which would reset those fields. Update schemas therefore declare no defaults.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ pub(super) fn name(of: &str) -> String {
     format!("{of}Update")
 }
 
-/// The body of an update and everything below it, under names of their own. No field of the body itself is required.
+/// The schema of an update body and the schemas it refers to, under separate names. No field of the body is required.
 pub(super) fn schemas(body: &SchemaDoc) -> impl Iterator<Item = (String, Value)> {
     body.all.iter().map(|(of, schema)| {
         let mut schema = schema_without_defaults(schema);
@@ -33,7 +33,7 @@ fn keyword_value(keyword: &str, value: &Value) -> Value {
         ("$ref", Value::String(target)) => target
             .strip_prefix(COMPONENTS)
             .map_or_else(|| value.clone(), |of| json!(format!("{COMPONENTS}{}", name(of)))),
-        // A property may itself be called `default`; only what stands below its name is a schema.
+        // A property may itself be named `default`, so the keys here are names and only the values are schemas.
         ("properties", Value::Object(properties)) => Value::Object(each_schema(properties)),
         ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) => {
             Value::Array(schemas.iter().map(schema_without_defaults).collect())

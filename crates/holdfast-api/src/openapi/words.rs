@@ -1,5 +1,5 @@
-//! Fields of answers that hold one word of a closed list. The lists are those of the types, so a new word is here as soon
-//! as it exists.
+//! Response fields that hold an enum value. The values come from the enums themselves, so a new variant is documented
+//! automatically.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use holdfast_core::source::TaskKind;
 use holdfast_core::stream::StreamKind;
 use serde_json::{Value, json};
 
-/// The kinds of runs that work on a stored backup.
+/// The kinds of runs that operate on a stored backup.
 pub(super) fn kinds_of_backup_runs() -> Vec<&'static str> {
     RunKind::ALL.iter().filter(|kind| kind.is_of_backup()).map(|kind| kind.as_str()).collect()
 }
 
-/// Schema, field, words.
+/// Each entry: schema, field, allowed values.
 fn lists() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     let kinds_of_runs = [vec![RunKind::Backup.as_str()], kinds_of_backup_runs()].concat();
     let contents = Content::ALL.iter().map(|content| content.as_str()).collect();
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_list_is_of_a_field_that_exists() {
+    fn every_listed_field_exists() {
         let document = crate::openapi::document();
         for (schema, field, _) in lists() {
             let property = &document["components"]["schemas"][schema]["properties"][field];

@@ -6,7 +6,7 @@ use serde_json::json;
 
 const UNKNOWN_ID: &str = "987654321";
 
-/// One resource of each kind, all of one user.
+/// One resource of each kind, all owned by one user.
 struct Owned {
     stream: i64,
     task: i64,
@@ -59,7 +59,7 @@ impl Owned {
     }
 }
 
-/// A request to a route, with a body where it takes one.
+/// Sends a request to a route, with a body if the route takes one.
 async fn call(client: &Client, route: &holdfast_api::Route, id: &str, body: &str) -> Reply {
     let body = route.takes_body().then(|| body.to_owned());
     client.send(route.method.clone(), &route.path.replace("{id}", id), body).await
@@ -157,7 +157,7 @@ on_both_engines! {
 }
 
 #[test]
-fn routes_need_the_scope_that_their_verb_and_resource_say() {
+fn routes_require_the_scope_of_their_verb_and_resource() {
     for route in routes() {
         let scopes = route.access.scopes();
         let [scope, ..] = scopes[..] else {
@@ -165,7 +165,7 @@ fn routes_need_the_scope_that_their_verb_and_resource_say() {
             assert!(open.contains(&route.path), "{} needs a scope", route.path);
             continue;
         };
-        // A URL that starts a task is for whoever may change it and run it.
+        // Creating a URL that starts a task requires the rights to change and to run the task.
         if route.path.ends_with("/trigger-url") {
             assert_eq!(scopes, [Scope::RunBackupTasks, Scope::UpdateBackupTasks]);
             continue;

@@ -60,7 +60,7 @@ on_both_engines! {
         assert!(!keys(&local).contains(&"s3_bucket_name"));
     }
 
-    async fn the_keys_of_a_destination_do_not_go_along_to_another_place(app: TestApp) {
+    async fn changing_the_connection_of_a_destination_requires_its_keys_again(app: TestApp) {
         let user = app.user("ada").await;
         let old = "https://s3.example.org";
         let body = json!({"label": "minio", "type": "custom_s3", "s3_access_key": "AKIA", "s3_secret_key": "planted",
@@ -109,7 +109,7 @@ on_both_engines! {
         assert_eq!(body["message"], "Backup destination successfully deleted");
     }
 
-    async fn a_check_proves_that_a_folder_works_and_tells_when_it_does_not(app: TestApp) {
+    async fn a_check_reports_whether_a_folder_works(app: TestApp) {
         let user = app.user("ada").await;
         let path = format!("/api/backup-destinations/{}", user.destination().await);
         user.client.act(&format!("{path}/check")).await.expect(202);
@@ -122,7 +122,7 @@ on_both_engines! {
         left.sort();
         assert_eq!(left, [".holdfast-destination", "holdfast-catalogue"], "the probe is gone");
 
-        // What is mounted there now is not what was used before.
+        // An empty folder instead of the one with the marker, as when another disk is mounted.
         std::fs::remove_dir_all(&folder).unwrap();
         std::fs::create_dir(&folder).unwrap();
         user.client.act(&format!("{path}/check")).await.expect(202);

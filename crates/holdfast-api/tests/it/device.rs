@@ -5,7 +5,7 @@ use serde_json::json;
 const PATH: &str = "/api/device-auth/token";
 
 on_both_engines! {
-    async fn credentials_become_a_token_for_everything(app: TestApp) {
+    async fn valid_credentials_yield_a_token_for_all_scopes(app: TestApp) {
         let user = app.user("ada").await;
         let body = json!({"email": "ADA@example.org", "password": PASSWORD, "device_name": "phone"});
         let answer = app.client().post(PATH, body).await.expect(200);
@@ -54,7 +54,7 @@ on_both_engines! {
 }
 
 #[tokio::test]
-async fn switched_off_it_is_a_path_that_does_not_exist() {
+async fn a_disabled_endpoint_responds_like_an_unknown_path() {
     let app = TestApp::start_with(Engine::Sqlite, settings(false)).await;
     let off = app.client().post(PATH, json!({"email": "a@example.org"})).await;
     let unknown = app.client().post("/api/nothing-here", json!({})).await;
@@ -63,7 +63,7 @@ async fn switched_off_it_is_a_path_that_does_not_exist() {
 }
 
 #[tokio::test]
-async fn the_guesses_of_strangers_lock_nobody_out_where_they_signed_in_before() {
+async fn guesses_from_elsewhere_do_not_lock_out_known_addresses() {
     let app = TestApp::start_with(Engine::Sqlite, settings(true)).await;
     app.user("ada").await;
     let post = async |last: u8, password: &str| {

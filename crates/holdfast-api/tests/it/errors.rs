@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::json;
 
 on_both_engines! {
-    async fn odd_characters_and_numbers_are_never_an_error_of_ours(app: TestApp) {
+    async fn odd_characters_and_numbers_never_cause_a_server_error(app: TestApp) {
         let user = app.user("ada").await;
         let lists = ["backup-tasks", "remote-servers", "backup-destinations", "notification-streams", "tags", "backups",
             "backup-task-logs", "runs", "notices"];
@@ -90,7 +90,7 @@ on_both_engines! {
         assert!(rows[0].last_used_at.is_some());
     }
 
-    async fn what_was_done_is_on_record(app: TestApp) {
+    async fn actions_are_recorded_in_the_audit_log(app: TestApp) {
         let user = app.user("ada").await;
         let tag = user.tag().await;
         user.stream().await;

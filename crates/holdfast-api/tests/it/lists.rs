@@ -7,7 +7,7 @@ fn labels(page: &Value) -> Vec<&str> {
 }
 
 on_both_engines! {
-    async fn the_envelope_is_the_documents(app: TestApp) {
+    async fn the_list_envelope_matches_the_contract(app: TestApp) {
         let user = app.user("ada").await;
         for number in 1..=35 {
             user.client.post("/api/tags", json!({"label": format!("tag {number:02}")})).await.expect(201);
@@ -37,7 +37,7 @@ on_both_engines! {
         assert_eq!((&empty["meta"]["last_page"], &empty["meta"]["from"]), (&json!(1), &Value::Null));
     }
 
-    async fn search_finds_labels_in_any_case_and_takes_signs_as_they_are(app: TestApp) {
+    async fn search_is_case_insensitive_and_takes_wildcards_literally(app: TestApp) {
         let user = app.user("ada").await;
         for label in ["Äpfel 100%", "birnen", "snake_case", "back\\slash"] {
             user.client.post("/api/tags", json!({"label": label})).await.expect(201);
@@ -66,7 +66,7 @@ on_both_engines! {
         }
     }
 
-    async fn tasks_can_be_narrowed(app: TestApp) {
+    async fn tasks_can_be_filtered(app: TestApp) {
         let user = app.user("ada").await;
         let (tag, first, second) = (user.tag().await, user.task().await, user.task().await);
         let path = format!("/api/backup-tasks/{first}");

@@ -37,7 +37,7 @@ on_both_engines! {
         user.client.delete(&format!("/api/backup-task-logs/{}", live["id"])).await.expect(409);
     }
 
-    async fn checks_are_no_logs(app: TestApp) {
+    async fn checks_are_not_listed_as_logs(app: TestApp) {
         let user = app.user("ada").await;
         let server = user.server().await;
         user.client.act(&format!("/api/remote-servers/{server}/check")).await.expect(202);

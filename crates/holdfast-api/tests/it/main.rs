@@ -1,6 +1,6 @@
 //! The API from outside, over real sockets, on SQLite and on PostgreSQL.
 
-/// Tokens, scopes, foreign and unknown ids, rubbish: every route of the table.
+/// Tokens, scopes, other users' ids, unknown ids and invalid bodies, for every route.
 mod access;
 /// Backup destinations.
 mod destinations;
@@ -8,11 +8,11 @@ mod destinations;
 mod device;
 /// Malformed requests, limits, headers.
 mod errors;
-/// Pagination, search, filters, and that lists hold the owner's rows alone.
+/// Pagination, search, filters, and that lists contain only the owner's rows.
 mod lists;
-/// Runs as logs.
+/// Logs of runs.
 mod logs;
-/// The OpenAPI document: current, and true of the answers.
+/// The OpenAPI document is up to date and matches the responses.
 mod openapi;
 /// Remote servers and the SSH key.
 mod servers;

@@ -1,7 +1,7 @@
 use holdfast_testkit::{Engine, TestApp};
 use serde_json::Value;
 
-/// The copy in the repository is what reviewers see change; `cargo xtask openapi` writes it anew.
+/// The copy in the repository lets reviewers see changes; `cargo xtask openapi` regenerates it.
 #[test]
 fn the_document_in_the_repository_is_current() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
@@ -30,7 +30,7 @@ async fn document_and_its_reader_are_served_from_the_binary_alone() {
 }
 
 #[test]
-fn every_route_says_what_it_does_and_every_reference_leads_somewhere() {
+fn every_route_is_described_and_every_reference_resolves() {
     let document = holdfast_api::document();
     let schemas = document["components"]["schemas"].as_object().unwrap();
     let text = document.to_string();
@@ -45,9 +45,9 @@ fn every_route_says_what_it_does_and_every_reference_leads_somewhere() {
     }
 }
 
-/// A generated client sends a default for every field that its caller left out; in an update that resets the field.
+/// A generated client sends the default of every omitted field; in an update that would reset the field.
 #[test]
-fn nothing_below_an_update_declares_a_default() {
+fn no_field_of_an_update_declares_a_default() {
     let document = holdfast_api::document();
     let mut updates = 0;
     for (path, methods) in document["paths"].as_object().unwrap() {
@@ -73,7 +73,7 @@ fn an_update_of_a_destination_says_when_it_needs_the_keys_again() {
     }
 }
 
-/// Follows references too. The map below `properties` has names of fields, not keywords.
+/// Also follows references. The keys of `properties` are names of fields, not keywords.
 fn refuse_defaults(document: &Value, schema: &Value, place: &str) {
     match schema {
         Value::Object(fields) => {

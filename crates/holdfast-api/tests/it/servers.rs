@@ -139,7 +139,7 @@ on_both_engines! {
         assert_eq!(user.client.delete(&unused).await.expect(200)["message"], "Remote server successfully deleted");
     }
 
-    async fn a_check_of_a_server_that_is_not_there_tells_the_class_of_reason(app: TestApp) {
+    async fn a_check_of_an_unreachable_server_reports_an_error_code(app: TestApp) {
         let user = app.user("ada").await;
         let path = format!("/api/remote-servers/{}", user.server().await);
         user.client.act(&format!("{path}/check")).await.expect(202);

@@ -2,7 +2,7 @@ use holdfast_testkit::{TestApp, on_both_engines};
 use serde_json::json;
 
 on_both_engines! {
-    async fn a_stream_has_the_documents_shape(app: TestApp) {
+    async fn a_stream_has_the_shape_of_the_contract(app: TestApp) {
         let user = app.user("ada").await;
         let body = json!({
             "label": "ops", "type": "discord", "value": "https://hooks.example.org/secret",
@@ -28,7 +28,7 @@ on_both_engines! {
         }
     }
 
-    async fn errors_are_in_the_documents_voice(app: TestApp) {
+    async fn errors_are_worded_as_in_the_contract(app: TestApp) {
         let user = app.user("ada").await;
         let post = async |body| user.client.post("/api/notification-streams", body).await;
         let bad_type = post(json!({"label": "x", "type": "fax", "value": "y"})).await;
@@ -48,7 +48,7 @@ on_both_engines! {
         );
     }
 
-    async fn updates_are_partial_and_another_type_needs_its_value(app: TestApp) {
+    async fn updates_are_partial_and_a_new_type_needs_a_new_value(app: TestApp) {
         let user = app.user("ada").await;
         let path = format!("/api/notification-streams/{}", user.stream().await);
         let stream = user.client.put(&path, json!({"notifications": {"on_success": true}})).await.data(200);

@@ -23,7 +23,7 @@ on_both_engines! {
         user.client.get(&path).await.expect(404);
     }
 
-    async fn a_tag_on_a_task_goes_without_the_task(app: TestApp) {
+    async fn deleting_a_tag_removes_it_from_its_tasks(app: TestApp) {
         let user = app.user("ada").await;
         let tag = user.tag().await;
         let mut body = user.task_body().await;

@@ -6,7 +6,7 @@ use holdfast_testkit::{TestApp, on_both_engines};
 use serde_json::{Value, json};
 
 on_both_engines! {
-    async fn a_new_task_has_the_documents_shape(app: TestApp) {
+    async fn a_new_task_has_the_shape_of_the_contract(app: TestApp) {
         let user = app.user_in("ada", "Europe/Berlin").await;
         let mut body = user.task_body().await;
         body["description"] = json!("all of it");
@@ -31,13 +31,13 @@ on_both_engines! {
         assert_eq!(user.client.get(&format!("/api/backup-tasks/{}", task["id"])).await.data(200), expected);
     }
 
-    async fn a_schedule_follows_the_clocks_of_its_zone(app: TestApp) {
+    async fn a_schedule_follows_daylight_saving_time_of_its_zone(app: TestApp) {
         let user = app.user("ada").await;
         let mut body = user.task_body().await;
         body["timezone"] = json!("America/New_York");
         let task = user.client.post("/api/backup-tasks", body).await.data(201);
         let path = format!("/api/backup-tasks/{}", task["id"]);
-        // It is 3 March: winter there, and the clocks change on the 9th.
+        // It is 3 March: standard time in New York; the clocks change on the 9th.
         let schedule = &task["schedule"];
         assert_eq!((&schedule["time_to_run_at"], &schedule["timezone"]), (&json!("03:00"), &json!("America/New_York")));
         assert_eq!(schedule["scheduled_utc_time"], "08:00");
@@ -81,7 +81,7 @@ on_both_engines! {
         assert_eq!(cleared["tag_ids"], json!([tag]), "what is not mentioned stays");
     }
 
-    async fn what_is_somebody_elses_cannot_be_named(app: TestApp) {
+    async fn resources_of_other_users_cannot_be_referenced(app: TestApp) {
         let (ada, eve) = (app.user("ada").await, app.user("eve").await);
         let (stream, tag) = (ada.stream().await, ada.tag().await);
         let mut body = ada.task_body().await;
@@ -97,7 +97,7 @@ on_both_engines! {
         eve.client.put(&own, stolen).await.expect(422);
     }
 
-    async fn every_error_of_a_body_is_told_at_once(app: TestApp) {
+    async fn all_errors_of_a_body_are_reported_together(app: TestApp) {
         let user = app.user("ada").await;
         let body = json!({
             "remote_server_id": "1", "label": "", "type": "tape", "frequency": "yearly", "time_to_run_at": "3:00",
@@ -138,7 +138,7 @@ on_both_engines! {
         assert_eq!(after, before);
     }
 
-    async fn a_requested_run_is_queued_and_ends_honestly(app: TestApp) {
+    async fn a_requested_run_is_queued_and_its_failure_is_reported(app: TestApp) {
         let user = app.user_in("ada", "Europe/Berlin").await;
         let path = format!("/api/backup-tasks/{}", user.task().await);
         let none = user.client.get(&format!("{path}/latest-log")).await.expect(404);
@@ -204,7 +204,7 @@ on_both_engines! {
         let logs = user.client.get(&format!("{path}/logs")).await.expect(200);
         assert_eq!(logs["meta"]["total"], 1);
         assert_eq!(logs["data"][0]["trigger"], "schedule");
-        // Three days of absence are made up for once, with the newest slot.
+        // After three days without a worker, only the newest slot is caught up.
         app.clock.set("2025-03-07T09:00:00Z");
         app.run_until_idle().await;
         let logs = user.client.get(&format!("{path}/logs")).await.expect(200);
@@ -257,7 +257,7 @@ on_both_engines! {
         anyone.finish(request).await.expect(202);
     }
 
-    async fn a_trigger_url_is_made_only_by_who_may_change_and_run_the_task(app: TestApp) {
+    async fn creating_a_trigger_url_requires_the_rights_to_change_and_run_the_task(app: TestApp) {
         let user = app.user("ada").await;
         let rotate = format!("/api/backup-tasks/{}/trigger-url", user.task().await);
         for (own, lacking) in

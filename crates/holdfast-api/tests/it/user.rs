@@ -3,7 +3,7 @@ use holdfast_testkit::{TestApp, on_both_engines};
 use serde_json::json;
 
 on_both_engines! {
-    async fn the_current_user_has_the_documents_shape(app: TestApp) {
+    async fn the_current_user_has_the_shape_of_the_contract(app: TestApp) {
         let other = app.user("other").await;
         other.task().await;
         let user = app.user_in("Ada", "America/New_York").await;
@@ -13,7 +13,7 @@ on_both_engines! {
         user.stream().await;
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         app.run_until_idle().await;
-        // 03:30 in UTC is still yesterday in New York, so the run of 10:00 is of the same day there.
+        // At 03:30 UTC it is still the day before in New York, so the run at 10:00 was on the same day there.
         app.clock.set("2025-03-04T03:30:00Z");
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         let shown = user.client.get("/api/user").await.data(200);

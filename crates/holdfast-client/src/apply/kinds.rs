@@ -1,4 +1,5 @@
-//! The kinds of things that a file can hold: their fields, how they name each other, and how the service shows them.
+//! The kinds of resources that a file can contain: their fields, how they refer to each other, and how the service
+//! shows them.
 
 use holdfast_core::fields::{FieldKind, FieldSpec};
 use holdfast_core::{destination, server, tag, task};
@@ -6,29 +7,30 @@ use serde_json::{Map, Value, json};
 
 pub type Fields = Map<String, Value>;
 
-/// How the file names something else.
+/// A reference to other resources.
 pub(super) struct Link {
-    /// In the file.
+    /// The field in the file, which holds labels.
     pub field: &'static str,
-    /// In the API.
+    /// The field in the API, which holds ids.
     pub id_field: &'static str,
     pub kind: &'static str,
     pub is_many: bool,
 }
 
-/// One kind of thing that the file can hold.
+/// One kind of resource that the file can contain.
 pub(super) struct ResourceKind {
-    /// Its list in the file.
+    /// The name of its list in the file.
     pub name: &'static str,
-    /// One of them, for people.
+    /// Its singular, for messages.
     pub one: &'static str,
     pub path: &'static str,
     pub fields: fn() -> Vec<&'static str>,
     pub links: &'static [Link],
     pub secrets: fn() -> Vec<&'static str>,
-    /// Fields of the file whose change makes the service forget the secrets or want them again, so that they are sent along.
-    pub renews_secrets: fn() -> Vec<&'static str>,
-    /// What the service has, in the API's words for what it takes.
+    /// Fields of the file whose change makes the service drop the secrets or require them again, so that they are sent
+    /// along.
+    pub requires_secrets: fn() -> Vec<&'static str>,
+    /// What the service has, under the field names of API requests.
     pub read: fn(&Value) -> Fields,
     /// Whether the service has a secret of this name; it never shows one.
     pub has_secret: fn(&Value, &str) -> bool,
@@ -38,7 +40,7 @@ const fn link(field: &'static str, id_field: &'static str, kind: &'static str, i
     Link { field, id_field, kind, is_many }
 }
 
-/// In the order in which they can be made.
+/// In the order in which they can be created.
 pub(super) const KINDS: &[ResourceKind] = &[
     ResourceKind {
         name: "tags",
@@ -47,7 +49,7 @@ pub(super) const KINDS: &[ResourceKind] = &[
         fields: || plain(tag::fields()).map(|field| field.name).collect(),
         links: &[],
         secrets: || vec![],
-        renews_secrets: || vec![],
+        requires_secrets: || vec![],
         read: |found| shown(found, tag::fields()),
         has_secret: |_, _| false,
     },
@@ -58,7 +60,7 @@ pub(super) const KINDS: &[ResourceKind] = &[
         fields: || vec!["label", "type", "notifications"],
         links: &[],
         secrets: || vec!["value", "pushover_token"],
-        renews_secrets: || vec![],
+        requires_secrets: || vec![],
         read: |found| pick(found, &[("label", "/label"), ("type", "/type"), ("notifications", "/notifications")]),
         has_secret: |found, name| name == "value" || found["type"] != "pushover",
     },
@@ -69,7 +71,7 @@ pub(super) const KINDS: &[ResourceKind] = &[
         fields: || plain(server::fields()).map(|field| server_field(field.name)).collect(),
         links: &[link("jump_server", "jump_server_id", "remote_servers", false)],
         secrets: || secrets(server::fields()),
-        renews_secrets: || {
+        requires_secrets: || {
             let links = |name: &'static str| if name == server::JUMP_SERVER.name { "jump_server" } else { name };
             renewing(server::fields()).map(|name| links(server_field(name))).collect()
         },
@@ -86,7 +88,7 @@ pub(super) const KINDS: &[ResourceKind] = &[
         fields: || plain(destination::fields()).map(|field| field.name).collect(),
         links: &[],
         secrets: || secrets(destination::fields()),
-        renews_secrets: || renewing(destination::fields()).collect(),
+        requires_secrets: || renewing(destination::fields()).collect(),
         read: |found| shown(found, destination::fields()),
         has_secret: |found, name| has_secret(found, destination::fields(), name),
     },
@@ -102,7 +104,7 @@ pub(super) const KINDS: &[ResourceKind] = &[
             link("tags", "tag_ids", "tags", true),
         ],
         secrets: || secrets(task::fields()),
-        renews_secrets: || renewing(task::fields()).collect(),
+        requires_secrets: || renewing(task::fields()).collect(),
         read: |found| {
             let mut fields = shown(found, task::fields());
             fields.insert(PAUSED.to_owned(), json!(!found["paused_at"].is_null()));
@@ -112,25 +114,25 @@ pub(super) const KINDS: &[ResourceKind] = &[
     },
 ];
 
-/// No field of the API: pausing is something that is done.
+/// Not a field of the API, where pausing is an action.
 pub(super) const PAUSED: &str = "paused";
 
-/// The file has the shorter of the two names that the API takes for a server's address.
+/// The file uses the shorter of the two names that the API accepts for a server's address.
 fn server_field(name: &str) -> &str {
     if name == server::HOST.name { "host" } else { name }
 }
 
-/// Fields that the file holds as they are: neither secrets nor names of other things, and only what the service shows.
+/// Fields that the file contains as they are: those that the service shows, without secrets and references.
 fn plain(fields: impl Iterator<Item = &'static FieldSpec>) -> impl Iterator<Item = &'static FieldSpec> {
     let is_link = |field: &FieldSpec| matches!(field.kind, FieldKind::Id | FieldKind::Ids { .. });
     fields.filter(move |field| field.shown_at.is_some() && !field.is_secret() && !is_link(field))
 }
 
 fn renewing(fields: impl Iterator<Item = &'static FieldSpec>) -> impl Iterator<Item = &'static str> {
-    fields.filter(|field| field.renews_secrets).map(|field| field.name)
+    fields.filter(|field| field.requires_secrets).map(|field| field.name)
 }
 
-/// Answers say whether a secret is set, or it is one that is always set where it counts.
+/// Whether a secret is set: responses show it, or the secret is always set where it applies.
 fn has_secret(found: &Value, mut fields: impl Iterator<Item = &'static FieldSpec>, name: &str) -> bool {
     let field = fields.find(|field| field.name == name);
     field.is_some_and(|field| match field.shown_at {
@@ -143,7 +145,7 @@ fn secrets(fields: impl Iterator<Item = &'static FieldSpec>) -> Vec<&'static str
     fields.filter(|field| field.is_secret()).map(|field| field.name).collect()
 }
 
-/// What the service shows of the listed fields, under the names by which it takes them.
+/// What the service shows of the listed fields, under the field names of API requests.
 fn shown(found: &Value, fields: impl Iterator<Item = &'static FieldSpec>) -> Fields {
     let places: Vec<(&str, &str)> =
         fields.filter(|field| !field.is_secret()).filter_map(|field| Some((field.name, field.shown_at?))).collect();

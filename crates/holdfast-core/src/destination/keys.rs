@@ -1,18 +1,18 @@
-//! What a destination is opened with.
+//! The credentials of a destination.
 
 use crate::secret::SecretChange;
 
-/// Changes of the two secrets that a destination can have.
+/// Changes to the two secrets that a destination can have.
 #[derive(Debug, Clone)]
 pub struct Keys {
-    /// Who asks, where that is secret: the access key of a bucket.
+    /// The secret part of the identity: the access key of a bucket.
     pub access_key: SecretChange,
-    /// What proves it: a secret key, a password.
+    /// The proof of identity: a secret key or a password.
     pub secret_key: SecretChange,
 }
 
 impl Keys {
-    /// Of a destination that needs none.
+    /// For a destination that needs none.
     pub const NONE: Self = Self { access_key: SecretChange::Clear, secret_key: SecretChange::Clear };
 
     pub fn has_new(&self) -> bool {

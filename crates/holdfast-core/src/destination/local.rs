@@ -1,4 +1,4 @@
-//! A folder on the machine of Holdfast, below its data folder.
+//! A folder on the machine that runs Holdfast, below its data folder.
 
 use crate::fields::FieldSpec;
 

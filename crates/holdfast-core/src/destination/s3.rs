@@ -1,4 +1,4 @@
-//! A bucket: of Amazon S3, or of a service that speaks its protocol.
+//! A bucket of Amazon S3 or of a compatible service.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use crate::{limits, network};
 
 use super::keys::Keys;
 
-/// AWS's own default, and what most compatible services take.
+/// AWS's own default, which most compatible services accept.
 pub const DEFAULT_REGION: &str = "us-east-1";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Settings {
     pub bucket: String,
     pub region: String,
-    /// Only of `custom_s3`.
+    /// Only for `custom_s3`.
     pub endpoint: Option<String>,
-    /// The bucket stands in the path, not in the host name.
+    /// The bucket name is part of the path, not of the host name.
     pub path_style: bool,
 }
 
@@ -42,14 +42,14 @@ const BUCKET: FieldSpec = FieldSpec::line("s3_bucket_name", 63)
     .about("Needed for `s3` and `custom_s3`. Cannot change while the destination holds backups.")
     .not_null()
     .only_if("type", ANY_S3)
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/s3_bucket_name");
 const REGION: FieldSpec = FieldSpec::line("s3_region", 64)
     .pattern("^[A-Za-z0-9-]{1,64}$")
-    .about("`us-east-1` unless said otherwise.")
+    .about("Defaults to `us-east-1`.")
     .also_called(&["custom_s3_region"])
     .only_if("type", ANY_S3)
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/s3_region")
     .shown_if(&["s3"]);
 const ENDPOINT: FieldSpec = FieldSpec::line("custom_s3_endpoint", limits::URL_CHARS)
@@ -57,27 +57,27 @@ const ENDPOINT: FieldSpec = FieldSpec::line("custom_s3_endpoint", limits::URL_CH
     .about("Needed for `custom_s3`: an http or https URL.")
     .not_null()
     .only_if("type", &["custom_s3"])
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/s3_endpoint");
 const PATH_STYLE: FieldSpec = FieldSpec::switch("path_style_endpoint")
-    .about("False for `s3` and true for `custom_s3`, unless said otherwise.")
+    .about("Defaults to false for `s3` and true for `custom_s3`.")
     .only_if("type", ANY_S3)
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/path_style_endpoint");
 
-/// In the order of forms.
+/// In the order of the forms.
 pub const FIELDS: &[FieldSpec] = &[BUCKET, REGION, ACCESS_KEY, SECRET_KEY, ENDPOINT, PATH_STYLE];
-/// Those that answers show, in their order.
+/// The fields that responses show, in this order.
 pub const SHOWN: &[FieldSpec] = &[BUCKET, PATH_STYLE, REGION, ENDPOINT];
 
 impl S3Settings {
-    /// Of Amazon, or of the service at an endpoint (`is_custom`).
+    /// Checks the settings for Amazon S3 or, if `is_custom`, for the service at an endpoint.
     pub fn check(errors: &mut Errors, input: &Input, is_custom: bool, current: Option<&Self>) -> (Option<Self>, Keys) {
         let settings = Self::check_settings(errors, input, is_custom, current);
         let access_key = ACCESS_KEY.required_secret(errors, input, current.is_some());
         let secret_key = SECRET_KEY.required_secret(errors, input, current.is_some());
         if let (Some(was), Some(settings)) = (current, &settings)
-            && !was.has_same_reader(settings)
+            && !was.keeps_secrets_with(settings)
             && ![BUCKET, REGION, ENDPOINT].iter().any(|field| errors.has(field.name))
         {
             for (field, key) in [(&ACCESS_KEY, &access_key), (&SECRET_KEY, &secret_key)] {
@@ -116,7 +116,7 @@ impl S3Settings {
     pub fn read(stored: &Input) -> Self {
         let region = stored.text(REGION.name).value().cloned();
         Self {
-            // Without one nothing can be stored; it must not hide other destinations.
+            // Without a bucket this destination is unusable, but reading it must not fail: that would hide the others.
             bucket: stored.text(BUCKET.name).value().cloned().unwrap_or_default(),
             region: region.unwrap_or_else(|| DEFAULT_REGION.to_owned()),
             endpoint: stored.text(ENDPOINT.name).value().cloned(),
@@ -124,24 +124,24 @@ impl S3Settings {
         }
     }
 
-    /// Whether what is stored could have been given: an import takes nothing else.
+    /// Whether the stored settings are usable; an import accepts nothing else.
     pub fn is_sound(&self) -> bool {
         !self.bucket.is_empty()
     }
 
-    /// Whether both are one bucket of one service.
+    /// Whether both are the same bucket of the same service.
     fn is_same_place(&self, other: &Self) -> bool {
         let url = |s3: &Self| s3.endpoint.as_deref().map(url::Url::parse);
         self.bucket == other.bucket && (self.endpoint == other.endpoint || url(self) == url(other))
     }
 
-    /// Whether the same service is asked, in the same way. If not, somebody else may get what is sent and signed.
-    fn has_same_reader(&self, other: &Self) -> bool {
+    /// Whether requests go to the same service in the same way. If not, someone else may receive signed requests.
+    fn keeps_secrets_with(&self, other: &Self) -> bool {
         self.is_same_place(other) && self.region == other.region && self.path_style == other.path_style
     }
 }
 
-/// Where it is, for a person.
+/// The location, for display.
 impl fmt::Display for S3Settings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bucket, region, endpoint, path_style } = self;
@@ -151,14 +151,14 @@ impl fmt::Display for S3Settings {
     }
 }
 
-/// The stored key was given for another service or bucket.
+/// Requires a new key: the stored one was given for another service or bucket.
 fn needs_new(errors: &mut Errors, field: &FieldSpec, change: &SecretChange) {
     if change.set().is_none() && !errors.has(field.name) {
         errors.add(field.name, Rule::KeysAgain);
     }
 }
 
-/// AWS's rules for `s3`; compatible services also know upper case and underscores.
+/// AWS's rules for `s3`; compatible services also allow upper case and underscores.
 fn is_bucket_name(name: &str, is_custom: bool) -> bool {
     let edge = |byte: &u8| byte.is_ascii_alphanumeric();
     let bytes = name.as_bytes();

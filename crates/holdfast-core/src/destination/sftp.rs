@@ -1,4 +1,4 @@
-//! A folder of a server that is reached over SFTP: a NAS, a storage box, any machine with SSH.
+//! A folder on a server that is reached over SFTP: a NAS, a storage box, any machine with SSH.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ pub struct SftpDestination {
     pub host: String,
     pub port: u16,
     pub username: String,
-    /// Absolute, or from the folder where the server puts this user.
+    /// Absolute, or relative to the folder in which the server starts this user.
     pub path: String,
-    /// The only host key that the server may show, as `SHA256:…`: given, or the one that it showed first.
+    /// The only host key that the server may present, as `SHA256:…`: configured, or the first one it presented.
     pub host_key: Option<String>,
-    /// Without one, the owner's own SSH key is used.
+    /// Without a password, the owner's SSH key is used.
     pub has_password: bool,
 }
 
@@ -31,21 +31,21 @@ const HOST: FieldSpec = FieldSpec::line("sftp_host", limits::TEXT_CHARS)
     .about("Needed for `sftp`: an IP address or a host name.")
     .not_null()
     .only_if("type", SFTP)
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/sftp_host");
 const PORT: FieldSpec = FieldSpec::integer("sftp_port", 1, 65535)
-    .about("22 unless said otherwise.")
+    .about("Defaults to 22.")
     .not_null()
     .default_to(DefaultValue::Integer(DEFAULT_PORT))
     .only_if("type", SFTP)
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/sftp_port");
 const USERNAME: FieldSpec = FieldSpec::line("sftp_username", limits::TEXT_CHARS)
     .min_chars(1)
     .about("Needed for `sftp`.")
     .not_null()
     .only_if("type", SFTP)
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/sftp_username");
 const PATH: FieldSpec = FieldSpec::line("sftp_path", limits::PATH_CHARS)
     .min_chars(1)
@@ -70,12 +70,12 @@ const HOST_KEY: FieldSpec = FieldSpec::line("sftp_host_key_fingerprint", 50)
          server\nshows first is kept. Null forgets the key.",
     )
     .only_if("type", SFTP)
-    .renews_secrets()
+    .requires_secrets()
     .shown_at("/sftp_host_key_fingerprint");
 
-/// In the order of forms.
+/// In the order of the forms.
 pub const FIELDS: &[FieldSpec] = &[HOST, PORT, USERNAME, PASSWORD, PATH, HOST_KEY];
-/// Those that answers show, in their order.
+/// The fields that responses show, in this order.
 pub const SHOWN: &[FieldSpec] = &[HOST, PORT, USERNAME, PATH, PASSWORD, HOST_KEY];
 
 impl SftpDestination {
@@ -90,7 +90,7 @@ impl SftpDestination {
         if let (Some(was), Some(settings)) = (current, &settings)
             && was.has_password
             && matches!(password, SecretChange::Keep)
-            && !was.has_same_reader(settings)
+            && !was.keeps_secrets_with(settings)
             && errors.is_empty()
         {
             errors.add(PASSWORD.name, Rule::PasswordAgain);
@@ -112,7 +112,7 @@ impl SftpDestination {
         if path.as_deref().is_some_and(|path| !is_folder(path)) {
             errors.add(PATH.name, Rule::Format);
         }
-        // A key that was shown by another machine says nothing about this one.
+        // A host key pinned for another machine says nothing about this one.
         let is_same = current.is_some_and(|was| Some(&was.host) == host.as_ref() && i64::from(was.port) == port);
         let was = current.filter(|_| is_same).and_then(|was| was.host_key.clone());
         let host_key = HOST_KEY.optional_line(errors, input, was, is_fingerprint);
@@ -126,7 +126,7 @@ impl SftpDestination {
         values.set(USERNAME.name, self.username.as_str());
         values.set(PATH.name, self.path.as_str());
         values.set(HOST_KEY.name, self.host_key.clone());
-        // Of a secret, whether there is one.
+        // Only whether there is a password; the secret itself is stored separately.
         values.set(PASSWORD.name, self.has_password);
     }
 
@@ -134,7 +134,8 @@ impl SftpDestination {
         let text = |field: &FieldSpec| stored.text(field.name).value().cloned();
         let port = stored.integer(PORT.name).value().and_then(|port| u16::try_from(*port).ok());
         Self {
-            // What is missing cannot be reached; it must not hide other destinations.
+            // With missing values this destination is unusable, but reading it must not fail: that would hide the
+            // others.
             host: text(&HOST).unwrap_or_default(),
             port: port.unwrap_or(22),
             username: text(&USERNAME).unwrap_or_default(),
@@ -144,8 +145,8 @@ impl SftpDestination {
         }
     }
 
-    /// The one that `sftp://user@host:port/path` names, with a path below the root, or below the user's own folder when it
-    /// begins with `/~/`.
+    /// Reads `sftp://user@host:port/path`. The path is absolute, or relative to the user's start folder if it begins
+    /// with `/~/`.
     pub fn of_url(text: &str) -> Option<Self> {
         let url = url::Url::parse(text).ok().filter(|url| url.scheme() == "sftp" && url.password().is_none())?;
         let decoded = |part: &str| percent_encoding::percent_decode_str(part).decode_utf8().ok().map(String::from);
@@ -168,14 +169,14 @@ impl SftpDestination {
         network::is_host(&self.host) && is_username(&self.username) && is_folder(&self.path)
     }
 
-    /// Whether the same account of the same machine gets what is sent.
-    fn has_same_reader(&self, other: &Self) -> bool {
+    /// Whether data is sent to the same account on the same machine.
+    fn keeps_secrets_with(&self, other: &Self) -> bool {
         let reader = |of: &Self| (of.host.clone(), of.port, of.username.clone(), of.host_key.clone());
         reader(self) == reader(other)
     }
 }
 
-/// Where it is, for a person.
+/// The location, for display.
 impl fmt::Display for SftpDestination {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port, username, path, .. } = self;
@@ -188,7 +189,7 @@ fn tidy(path: &str) -> String {
     if trimmed.is_empty() && !path.is_empty() { "/".to_owned() } else { trimmed.to_owned() }
 }
 
-/// Shells know `~`, SFTP does not: it would be a folder of this name.
+/// `~` is refused: shells expand it, but SFTP would take it as the name of a folder.
 fn is_folder(path: &str) -> bool {
     let parts = path.strip_prefix('/').unwrap_or(path).split('/');
     path == "/" || (!path.starts_with('~') && parts.clone().all(|part| !part.is_empty() && part != ".."))
@@ -281,7 +282,7 @@ mod tests {
             let change = Input::default().with(field, value);
             assert!(check(&change, Some(&was)).unwrap_err().has("sftp_password"), "{field}");
             check(&change.clone().with("sftp_password", "secret"), Some(&was)).unwrap();
-            // With the key instead of the password there is nothing that somebody could read.
+            // With the SSH key instead of a password, there is no stored secret to expose.
             let (sftp, _) = check(&change.with("sftp_password", Value::Null), Some(&was)).unwrap();
             assert!(!sftp.has_password);
         }
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_key_is_of_one_machine() {
+    fn a_pinned_key_is_kept_for_the_same_machine_only() {
         let was = current(&input().with("sftp_host_key_fingerprint", KEY));
         let kept = |change: Input| check(&change, Some(&was)).unwrap().0.host_key;
         assert_eq!(kept(Input::default().with("sftp_path", "x")).as_deref(), Some(KEY));

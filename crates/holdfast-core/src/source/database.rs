@@ -7,11 +7,11 @@ use crate::{limits, rules};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseSource {
-    /// All databases when there is none.
+    /// `None` for all databases.
     pub name: Option<String>,
     pub excluded_tables: Vec<String>,
-    /// Where the database is, if it is a file. Means nothing for others; the API document has a path for every task, so it
-    /// is kept and shown.
+    /// The path of the database, if it is a file. Not used otherwise, but kept and shown, since the API document has a
+    /// path for every task.
     pub path: Option<String>,
 }
 
@@ -28,7 +28,7 @@ const EXCLUDED_TABLES: FieldSpec = FieldSpec::line("excluded_tables", limits::EX
 pub const FIELDS: &[FieldSpec] = &[NAME, EXCLUDED_TABLES];
 
 impl DatabaseSource {
-    /// All but the path, which every kind of source has.
+    /// Checks all fields but the path, which every kind of source has.
     pub fn check(errors: &mut Errors, input: &Input, path: Option<String>, current: Option<&Self>) -> Self {
         let was = current.and_then(|source| source.name.clone());
         let name = NAME.optional_line(errors, input, was, is_name);
@@ -42,7 +42,7 @@ impl DatabaseSource {
         Self { name, excluded_tables: tables, path }
     }
 
-    /// A database that is a file has neither a name nor tables that can be left out.
+    /// A database that is a file has neither a name nor tables that can be excluded.
     pub(super) fn of_file(self, errors: &mut Errors, input: &Input) -> Self {
         for field in [&NAME, &EXCLUDED_TABLES] {
             if field.text(input).value().is_some_and(|text| !text.is_empty()) {
@@ -52,7 +52,7 @@ impl DatabaseSource {
         Self { name: None, excluded_tables: Vec::new(), path: self.path }
     }
 
-    /// The tables as the API has them: between commas, or none.
+    /// The tables as in the API: separated by commas, or `None`.
     pub fn excluded_tables_text(&self) -> Option<String> {
         (!self.excluded_tables.is_empty()).then(|| self.excluded_tables.join(","))
     }
@@ -69,12 +69,12 @@ impl DatabaseSource {
     }
 }
 
-/// No option of a command.
+/// A name must not look like a command-line option.
 fn is_name(name: &str) -> bool {
     !name.starts_with('-')
 }
 
-/// Table names between commas; blanks around them do not count.
+/// Table names separated by commas; spaces around them are ignored.
 fn tables(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }

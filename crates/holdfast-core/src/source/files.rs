@@ -1,4 +1,4 @@
-//! Files below a folder of a server.
+//! Files below a folder on a server.
 
 use crate::fields::{DefaultValue, FieldSpec};
 use crate::input::{Errors, Field, Input};
@@ -7,9 +7,9 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesSource {
     pub path: String,
-    /// Patterns of what is left out.
+    /// Patterns of what to exclude.
     pub excluded: Vec<String>,
-    /// Leave out what is mounted below the path.
+    /// Exclude what is mounted below the path.
     pub one_file_system: bool,
 }
 
@@ -25,7 +25,7 @@ const ONE_FILE_SYSTEM: FieldSpec = FieldSpec::switch("one_file_system")
 pub const FIELDS: &[FieldSpec] = &[EXCLUDED, ONE_FILE_SYSTEM];
 
 impl FilesSource {
-    /// All but the path, which every kind of source has.
+    /// Checks all fields but the path, which every kind of source has.
     pub fn check(errors: &mut Errors, input: &Input, path: String, current: Option<&Self>) -> Self {
         let excluded = EXCLUDED.line_list(errors, input, current.map(|source| &*source.excluded));
         let was = current.is_some_and(|source| source.one_file_system);
@@ -39,7 +39,7 @@ impl FilesSource {
 
     pub fn read(stored: &Input, path: String) -> Option<Self> {
         let excluded = match stored.texts(EXCLUDED.name) {
-            // An older import took what files of other systems end their lines with.
+            // An older import kept the carriage returns of Windows line endings.
             Field::Value(lines) => {
                 let line = |line: String| Some(line.trim_end_matches('\r').to_owned()).filter(|line| !line.is_empty());
                 lines.into_iter().filter_map(line).collect()

@@ -1,5 +1,5 @@
-//! Hands the chosen members of a tar stream on, in headers that we write ourselves: the tar at the other end sees what
-//! we understood and nothing else.
+//! Forwards the selected members of a tar stream with headers that we write ourselves: the receiving tar sees only what
+//! we understood.
 
 use std::io::{self, Read, Write};
 
@@ -9,8 +9,8 @@ use super::selection::Selection;
 use super::tar::{Member, MemberKind, Reader, Writer, for_bsd};
 use crate::error::{Result, classify};
 
-/// Reads `reader` to its end and writes what `selection` decides to `out`, with a proper end. `on_member` hears of each
-/// member that is written. For bsdtar attributes are written in its own way.
+/// Reads `reader` to its end and writes the members that `selection` decides on to `out`, with a proper end.
+/// `on_member` is called for each of them. For bsdtar, attributes are written in its own format.
 pub(crate) fn forward(
     reader: &mut dyn Read,
     selection: &mut Selection,
@@ -21,7 +21,7 @@ pub(crate) fn forward(
         .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
 }
 
-/// Decides everything that [`forward`] would, and writes nothing.
+/// Makes the same decisions as [`forward`], but writes nothing.
 pub(crate) fn rehearse(
     reader: &mut dyn Read,
     selection: &mut Selection,

@@ -1,4 +1,4 @@
-//! Frames: compressed on as many threads as there are cores, for all runs together, and unpacked again.
+//! Compresses frames on a pool with one thread per core, shared by all runs, and decompresses them.
 
 use std::io::{self, BufRead};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,22 +10,23 @@ use zstd::zstd_safe::{CParameter, compress_bound};
 
 use super::LEVEL;
 
-/// How far back a frame may refer, as a power of two, which is also how much memory unpacking it takes. What we write
-/// stays within its frames of one mebibyte.
+/// The maximum window size of a frame, as a power of two, which determines the memory for decompressing it. Our own
+/// frames need no more than one mebibyte.
 pub(crate) const WINDOW_LOG: u32 = 23;
 struct Job {
     frame: Frame,
     done: SyncSender<io::Result<Frame>>,
 }
 
-/// A frame before and after. Both buffers serve for the next one: fresh memory for each costs more than compressing.
+/// A frame before and after compression. Both buffers are reused: allocating memory for each frame would cost more than
+/// compressing.
 #[derive(Default)]
 pub(crate) struct Frame {
     pub plain: Vec<u8>,
     pub packed: Vec<u8>,
 }
 
-/// The threads end when the last clone is dropped.
+/// A pool of compression threads, which end when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Pool {
     jobs: SyncSender<Job>,
@@ -46,21 +47,21 @@ impl Pool {
         Ok(Self { jobs, threads, outstanding })
     }
 
-    /// More frames are wanted than threads can work on.
+    /// Whether there are clearly more frames than threads to work on them.
     pub(crate) fn is_crowded(&self) -> bool {
         self.outstanding.load(Ordering::Relaxed) > self.threads * 2
     }
 
-    /// Hands a frame in; the result comes through the receiver.
+    /// Submits a frame; the result is sent to the receiver.
     pub(crate) fn compress(&self, frame: Frame) -> io::Result<Receiver<io::Result<Frame>>> {
         let (done, result) = sync_channel(1);
         self.outstanding.fetch_add(1, Ordering::Relaxed);
-        self.jobs.send(Job { frame, done }).map_err(|_| io::Error::other("the compressing threads are gone"))?;
+        self.jobs.send(Job { frame, done }).map_err(|_| io::Error::other("the compression threads are gone"))?;
         Ok(result)
     }
 }
 
-/// Decompresses frames that take no more memory than this.
+/// Decompresses frames whose window is no larger than this.
 pub(crate) fn decompress<R: BufRead>(
     reader: R,
     window_log: u32,
@@ -77,10 +78,10 @@ fn work(queue: &Mutex<Receiver<Job>>, outstanding: &AtomicUsize) {
         let Ok(Job { mut frame, done }) = job else { return };
         let frame = compress(&mut compressor, &mut frame).map(|()| frame);
         if outstanding.fetch_sub(1, Ordering::Relaxed) == 1 {
-            // Its tables take more memory than is good to keep while nothing is to do, and are quickly made.
+            // Its tables take too much memory to keep while idle, and are quickly created again.
             compressor = None;
         }
-        // Nobody waits any more when a run was cancelled; that is no matter of ours.
+        // If the run was cancelled, nobody waits for the result, which is not an error.
         let _gone = done.send(frame);
     }
 }
@@ -90,7 +91,7 @@ fn compress(compressor: &mut Option<Compressor<'static>>, frame: &mut Frame) -> 
         Some(compressor) => compressor,
         None => {
             let mut fresh = Compressor::new(LEVEL)?;
-            // Each frame can be checked on its own, also when only one file is read back.
+            // With a checksum each frame can be verified separately, even if only one file is read.
             fresh.set_parameter(CParameter::ChecksumFlag(true))?;
             compressor.insert(fresh)
         }

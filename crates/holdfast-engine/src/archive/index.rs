@@ -1,4 +1,5 @@
-//! The index at the end of an archive: what is in it and where, as compressed lines of JSON in a skippable frame.
+//! The index at the end of an archive, which lists its entries and where they are, as compressed lines of JSON in a
+//! skippable frame.
 
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 
@@ -12,27 +13,28 @@ use super::tar::{Member, MemberKind, MemberRange};
 use crate::error::{EngineError, Result};
 use crate::postgres::globals::DatabaseFacts;
 
-/// zstd readers skip frames with this magic number; 16 of them are free for use by applications.
+/// zstd readers skip frames with this magic number; 16 of these numbers are reserved for applications.
 const SKIPPABLE: u32 = 0x184D_2A5E;
-/// The last bytes of an archive: the length of the compressed index, and who wrote it.
+/// The last bytes of an archive: the length of the compressed index, and a magic number.
 pub(super) const FOOTER_BYTES: usize = 16;
 const FOOTER_MAGIC: &[u8; 8] = b"HFINDEX1";
-/// Beyond this the index is left out and listings read the whole archive: about two million files.
+/// The maximum size of the compressed index, about two million files. Beyond this the other entries are not listed, and
+/// listings read the whole archive.
 const INDEX_BYTES: usize = 24 * 1024 * 1024;
-/// The longest line of all; the table of frames of a 5 TB archive fits, and no destination takes a larger one.
+/// The maximum length of any line. The frame table of a 5 TB archive fits, and no destination accepts a larger archive.
 const LINE_BYTES: u64 = 64 * 1024 * 1024;
-/// All lines; a hostile index may not unpack without end.
+/// The maximum length of all lines together, so that a hostile index does not unpack without end.
 const LINES_BYTES: u64 = 2 * 1024 * 1024 * 1024;
-/// The first line: whatever a database says about itself fits many times.
+/// The maximum length of the first line, many times more than the description of any database needs.
 const MANIFEST_BYTES: u64 = 16 * 1024 * 1024;
-/// The last line without its table, and each number of that.
+/// The maximum length of the last line without its frame table, and of each number in the table.
 const ENDING_BYTES: u64 = 64 * 1024;
 const FRAME_SIZE_BYTES: u64 = 11;
-/// A line about one entry; the longest path and link fit, however much of them has to be escaped.
+/// The maximum length of an entry's line; the longest path and link fit, even if every byte has to be escaped.
 const ENTRY_BYTES: u64 = 1024 * 1024;
 const ENTRY_START: &[u8] = b"{\"entry\"";
 
-/// What an archive says about itself, in its first line.
+/// The description of an archive, in the first line of its index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The version of this format.
@@ -45,20 +47,20 @@ pub struct Manifest {
     /// Where it came from: a path or a database.
     pub source: String,
     pub frame_bytes: u64,
-    /// What a dump of one MySQL or MariaDB database does not say itself.
+    /// What a dump of one MySQL or MariaDB database does not contain itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mysql: Option<MysqlFacts>,
-    /// What a dump of one PostgreSQL database does not say itself.
+    /// What a dump of one PostgreSQL database does not contain itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub postgres: Option<Box<DatabaseFacts>>,
 }
 
-/// How a database of MySQL or MariaDB was set up.
+/// The properties of a MySQL or MariaDB database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MysqlFacts {
     pub character_set: String,
     pub collation: String,
-    /// MariaDB's; MySQL has none.
+    /// Only MariaDB has comments on databases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// Whether routines, triggers, views and events follow its tables as data.
@@ -66,7 +68,7 @@ pub struct MysqlFacts {
     pub has_definitions: bool,
 }
 
-/// The last line: what only the end knows.
+/// The last line: what is known only at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Trailer {
     pub entries: u64,
@@ -76,11 +78,11 @@ pub(crate) struct Trailer {
     pub frames: Vec<u32>,
 }
 
-/// One thing in an archive of files.
+/// One entry in an archive of files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Below the source, without a leading slash; odd bytes as `core::backup::name_text` writes them. The source itself
-    /// is the empty path.
+    /// The path below the source, without a leading slash; bytes that are not text are escaped by
+    /// `core::backup::name_text`. The source itself has the empty path.
     #[serde(rename = "p")]
     pub path: String,
     #[serde(rename = "t", with = "kind_word")]
@@ -92,10 +94,10 @@ pub struct Entry {
     pub modified_micros: i64,
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// Whether something other is a device; older backups do not say.
+    /// For entries of kind `Other`, whether it is a device; unknown in older backups.
     #[serde(rename = "d", default, skip_serializing_if = "Option::is_none")]
     pub is_device: Option<bool>,
-    /// Where its headers begin in the plain stream, and where the next entry's do.
+    /// Where its headers begin in the plain stream, and where those of the next entry begin.
     #[serde(rename = "o")]
     pub start: u64,
     #[serde(rename = "e")]
@@ -117,7 +119,7 @@ mod kind_word {
 }
 
 impl Entry {
-    /// A member of a tar archive as the index lists it.
+    /// Converts a member of a tar archive to an entry of the index.
     pub(crate) fn of(member: &Member, place: MemberRange) -> Self {
         let kind = match member.kind {
             MemberKind::File => EntryKind::File,
@@ -157,12 +159,12 @@ pub(crate) fn tidy_path(path: &[u8]) -> &[u8] {
 enum Line {
     Manifest(Manifest),
     Entry(Entry),
-    /// There were too many entries to list.
+    /// The following entries are not listed because there were too many.
     Unlisted,
     End(Trailer),
 }
 
-/// Gathers the index while an archive is written; what it holds is compressed from the start.
+/// Collects the index while an archive is written, in compressed form.
 pub(super) struct IndexWriter {
     lines: zstd::stream::write::Encoder<'static, Vec<u8>>,
     is_full: bool,
@@ -207,17 +209,17 @@ impl IndexWriter {
     }
 }
 
-/// How long the compressed index before this footer is; `None` when something else ends here.
+/// The length of the compressed index before this footer; `None` if these bytes are not a footer.
 pub(super) fn index_length(footer: &[u8]) -> Option<u64> {
     let (length, magic) = footer.split_at_checked(8)?;
     let length = u64::from_le_bytes(length.try_into().ok()?);
     (magic == FOOTER_MAGIC && length <= 2 * INDEX_BYTES as u64).then_some(length)
 }
 
-/// What is on record of an archive; its index is no list of more than that.
+/// What is recorded about an archive; its index must not list more than that.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Recorded {
-    /// `None` where nobody counted entries that an index lists.
+    /// `None` if the number of entries in the index is not known.
     pub entries: Option<u64>,
     pub plain_bytes: u64,
 }
@@ -234,14 +236,14 @@ impl Recorded {
     }
 }
 
-/// Reads an index line by line, so that a list of millions is never in memory as a whole.
+/// Reads an index line by line, so that millions of entries are never in memory at once.
 pub(crate) struct IndexReader<R: Read> {
     lines: BufReader<io::Take<zstd::stream::read::Decoder<'static, BufReader<R>>>>,
     recorded: Recorded,
     stop: CancellationToken,
     entries: u64,
     pub manifest: Manifest,
-    /// The entries are not listed here.
+    /// Whether some entries are not listed.
     pub is_unlisted: bool,
     pub ending: Option<Trailer>,
 }
@@ -254,7 +256,7 @@ impl<R: Read> IndexReader<R> {
             return Err(EngineError::corrupt("The index of this backup does not begin with its manifest."));
         };
         if manifest.holdfast != 1 || manifest.frame_bytes != FRAME_BYTES as u64 {
-            return Err(EngineError::corrupt("This backup was written in a form that this version does not know."));
+            return Err(EngineError::corrupt("This backup has a format that this version does not support."));
         }
         Ok(Self { lines, recorded, stop, entries: 0, manifest, is_unlisted: false, ending: None })
     }
@@ -264,7 +266,7 @@ impl<R: Read> IndexReader<R> {
             return Ok(None);
         }
         loop {
-            // A line may be short, and there may be very many of them.
+            // Checked for every line, since there may be very many short ones.
             if self.stop.is_cancelled() {
                 return Err(EngineError::cancelled());
             }
@@ -278,10 +280,10 @@ impl<R: Read> IndexReader<R> {
                 }
                 Some(Line::Unlisted) if !self.is_unlisted => self.is_unlisted = true,
                 Some(Line::Entry(_) | Line::Unlisted) => {
-                    return Err(EngineError::corrupt("The index of this backup goes on after its list."));
+                    return Err(EngineError::corrupt("The index of this backup continues after its list."));
                 }
                 Some(Line::End(ending)) if ending.frames.len() as u64 > self.recorded.frames() => {
-                    return Err(EngineError::corrupt("The index of this backup names more frames than there are."));
+                    return Err(EngineError::corrupt("The index of this backup lists more frames than there are."));
                 }
                 Some(Line::End(ending)) => {
                     self.ending = Some(ending);
@@ -295,7 +297,7 @@ impl<R: Read> IndexReader<R> {
     }
 }
 
-/// One that is not about an entry may have up to `most` bytes.
+/// Reads a line. One that is not about an entry may have up to `most` bytes.
 fn read_line(lines: &mut impl BufRead, most: u64) -> Result<Option<Line>> {
     let mut text = Vec::new();
     lines.take(ENTRY_BYTES).read_until(b'\n', &mut text).map_err(damaged)?;
@@ -329,9 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_as_long_as_they_have_to_be() {
+    fn line_lengths_are_limited_but_long_enough() {
         let line = |line: &Line| [serde_json::to_vec(line).unwrap(), b"\n".to_vec()].concat();
-        // Bytes that are no text take the most.
+        // Bytes that are not text take up the most space.
         let longest = entry(&[0xff; 64 * 1024], &[0xff; 64 * 1024]);
         let ending =
             Trailer { entries: 1, plain_bytes: 0, plain_sha256: String::new(), frames: vec![u32::MAX; 200_000] };
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_says_no_more_than_is_on_record() {
+    fn an_index_must_not_list_more_than_is_recorded() {
         let recorded = Recorded { entries: Some(2), plain_bytes: 3 * FRAME_BYTES as u64 };
         let (go_on, listed) = (CancellationToken::new(), || Line::Entry(entry(b"a", b"b")));
         let good = index(&[listed(), listed(), ending(4)]);
@@ -381,8 +383,8 @@ mod tests {
         assert_eq!(read(&index(&[listed(), Line::Unlisted, ending(4)]), recorded, &go_on).unwrap(), 1);
         let hostile = [
             ("lists more", index(&[listed(), listed(), listed(), ending(1)])),
-            ("goes on", index(&[Line::Unlisted, Line::Unlisted, ending(1)])),
-            ("goes on", index(&[Line::Unlisted, listed(), ending(1)])),
+            ("continues", index(&[Line::Unlisted, Line::Unlisted, ending(1)])),
+            ("continues", index(&[Line::Unlisted, listed(), ending(1)])),
             ("more frames", index(&[listed(), listed(), ending(5)])),
             ("too long", index(&[ending(1_000_000)])),
         ];
@@ -390,7 +392,7 @@ mod tests {
             let error = read(&index, recorded, &go_on).unwrap_err();
             assert!(error.message.contains(told), "{}", error.message);
         }
-        // Without a record, as of a file that somebody has, it is taken as it is.
+        // Without a record, as for a file opened manually, the index is accepted as it is.
         assert_eq!(read(&index(&[listed(), ending(1_000_000)]), Recorded::NOTHING, &go_on).unwrap(), 1);
         go_on.cancel();
         let stopped = read(&index(&[Line::Unlisted, ending(1)]), recorded, &go_on).unwrap_err();

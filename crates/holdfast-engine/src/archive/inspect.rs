@@ -1,5 +1,5 @@
-//! Reads a plain stream to its end and proves that it is whole. A backup runs this while it copies, a verification
-//! while it reads back: what counts as complete is written once.
+//! Reads a plain stream to its end and checks that it is complete. Backups use this while copying, and verifications
+//! while reading back, so that both apply the same definition of complete.
 
 use std::io::{self, Read};
 
@@ -13,7 +13,7 @@ use super::tar::Reader;
 use super::{pgdump, server};
 use crate::error::{Result, classify};
 
-/// Reads to the end. Whatever is missing or out of place is an error of class `code`.
+/// Reads to the end. Anything missing or out of place is an error with `code`.
 pub(crate) fn inspect(
     content: Content,
     reader: &mut dyn Read,
@@ -29,7 +29,7 @@ pub(crate) fn inspect(
         Content::MysqlDatabase | Content::MysqlServerSql => mysql_dump(reader),
         Content::SqliteDatabase => sqlite_database(reader),
     };
-    inspected.map_err(|error| classify(&error, code, "The stream is not whole"))
+    inspected.map_err(|error| classify(&error, code, "The stream is incomplete or damaged"))
 }
 
 fn tar(reader: &mut dyn Read, on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>) -> io::Result<Inspected> {
@@ -42,10 +42,10 @@ fn tar(reader: &mut dyn Read, on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>
     Ok(inspected)
 }
 
-/// A file of SQLite says in its first page how large its pages are and how many there are.
+/// The first page of an SQLite file contains the page size and the number of pages.
 fn sqlite_database(reader: &mut dyn Read) -> io::Result<Inspected> {
     const HEADER_BYTES: usize = 108;
-    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("no whole SQLite database: {what}"));
+    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("incomplete SQLite database: {what}"));
     let mut header = [0; HEADER_BYTES];
     reader.read_exact(&mut header).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => broken("it ends within its header"),
@@ -65,7 +65,7 @@ fn sqlite_database(reader: &mut dyn Read) -> io::Result<Inspected> {
     if found != expected {
         return Err(broken(&format!("it has {found} bytes of {expected}")));
     }
-    // The tables, views and indexes that the first page lists, or those of the pages that it points to.
+    // The number of tables, views and indexes that the first page lists, or of the pages that it points to.
     let is_leaf = header[100] == 13;
     let listed = u64::from(u16::from_be_bytes([header[103], header[104]]));
     Ok(Inspected { entries: if is_leaf { listed } else { listed + 1 }, ..Inspected::default() })
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tar_archive_is_listed_with_its_places() {
+    fn a_tar_archive_is_listed_with_offsets() {
         let archive = sample();
         let (inspected, entries) = look(Content::Files, &archive).unwrap();
         assert_eq!(inspected.entries, 2);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tar_archive_cut_anywhere_is_found() {
+    fn a_truncated_tar_archive_is_detected() {
         let archive = sample();
         for length in (0..archive.len() - 512).step_by(256) {
             assert!(look(Content::Files, &archive[..length]).is_err(), "cut at {length}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_of_sqlite_cut_anywhere_is_found() {
+    fn a_truncated_sqlite_database_is_detected() {
         let mut file = vec![0; 3 * 1024];
         file[..16].copy_from_slice(b"SQLite format 3\0");
         file[16..18].copy_from_slice(&1024_u16.to_be_bytes());

@@ -1,11 +1,11 @@
-//! What a whole stream held.
+//! The result of inspecting a whole stream.
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inspected {
-    /// Files, folders, links; tables of a dump, and what follows them as data.
+    /// The number of files, folders and links; of a dump, its tables and the definitions that follow them as data.
     pub entries: u64,
-    /// What is worth telling a person.
+    /// Remarks for the log.
     pub notes: Vec<String>,
-    /// What a person should know about.
+    /// Warnings for the log.
     pub warnings: Vec<String>,
 }

@@ -1,8 +1,8 @@
-//! Walks a dump in PostgreSQL's custom format to its last block.
+//! Reads a dump in PostgreSQL's custom format to its last block.
 //!
 //! Such a dump has no footer, and `pg_restore --list` reads no further than the table of contents at its beginning. So
-//! we read the contents for what data must follow, and then every data block to its end: a dump that stops early, also
-//! exactly between two blocks, is found.
+//! we read from the contents which data must follow, and then every data block to its end: a truncated dump is
+//! detected, even if it ends exactly between two blocks.
 
 pub(crate) mod derived;
 mod item;
@@ -15,56 +15,60 @@ use self::derived::{Derived, Follows};
 use self::item::{Item, NAME_BYTES, NAMES};
 use super::inspected::Inspected;
 
-/// From 8.0's form to that of PostgreSQL 17 and 18.
+/// The supported formats, from that of PostgreSQL 8.0 to that of 17 and 18.
 const OLDEST: (u8, u8) = (1, 10);
 const NEWEST: (u8, u8) = (1, 16);
 const CUSTOM_FORMAT: u8 = 1;
 const DATA_BLOCK: u8 = 1;
 const BLOBS_BLOCK: u8 = 3;
-/// The text of one object's definition; views of a megabyte have been seen.
+/// The maximum length of one object's definition; views of a megabyte exist.
 const TEXT_BYTES: usize = 64 * 1024 * 1024;
-/// Items with data; each is remembered until it is met.
+/// The maximum number of items with data; each is remembered until its data is read.
 const ITEMS: usize = 2_000_000;
-/// What an object is called in the table of contents; a function with the types of a hundred arguments.
+/// The maximum length of an object's name in the table of contents, such as a function with the types of a hundred
+/// arguments.
 const TAG_BYTES: usize = 64 * 1024;
-/// How many rights and comments are told.
+/// How many privileges, comments and functions are listed.
 const SAID: usize = 100;
 
-/// What a dump's head and table of contents say. A dump of an unknown, newer version says nothing but its version.
+/// What is known from a dump's header and table of contents. Of a dump with a newer, unknown format, only the version
+/// is known.
 ///
-/// Names are in the encoding of the dump; what is not UTF-8 in them is replaced.
+/// Names are in the encoding of the dump; bytes that are not UTF-8 are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DumpFacts {
-    /// Of the format; 1.14 is that of PostgreSQL 12 to 15.
+    /// The version of the format; 1.14 is that of PostgreSQL 12 to 15.
     pub format_version: (u8, u8, u8),
     /// The database that was dumped.
     pub database: Option<String>,
-    /// Of the server, and of `pg_dump`, in their own words.
+    /// The versions of the server and of `pg_dump`, as they report them.
     pub server_version: Option<String>,
     pub dump_version: Option<String>,
-    /// Of names and texts, such as `UTF8`.
+    /// The encoding of names and texts, such as `UTF8`.
     pub encoding: Option<String>,
-    /// Roles that own something in the database; they must exist, or owners be left out. Roles that only have rights to
-    /// something are not told.
+    /// Roles that own something in the database; they must exist, unless owners are not restored. Roles that only have
+    /// privileges are not included.
     pub owners: BTreeSet<String>,
     pub schemas: BTreeSet<String>,
-    /// Tablespaces of their own that some objects were in.
+    /// Non-default tablespaces of objects.
     pub tablespaces: BTreeSet<String>,
-    /// How many items there are of each kind, such as `TABLE` or `TABLE DATA`.
+    /// The number of items of each kind, such as `TABLE` or `TABLE DATA`.
     pub kinds: BTreeMap<String, u64>,
-    /// Schemas and names of tables, also foreign ones; `None` when there are too many to name them.
+    /// Schemas and names of tables, including foreign ones; `None` if there are too many.
     pub tables: Option<BTreeSet<(String, String)>>,
     /// Tables whose rows are in the dump.
     pub tables_with_data: u64,
-    /// Whether anything is in it that a new database does not have.
+    /// Whether it contains anything that a new database does not have.
     pub has_objects: bool,
-    /// Rights, labels and comments of objects, such as `ACL SCHEMA public`; not more than can be named to a person.
+    /// Privileges, labels and comments of objects, such as `ACL SCHEMA public`; only as many as can be listed to a
+    /// user.
     pub said_of_objects: BTreeSet<String>,
-    /// Functions that run with the rights of their owner, with their schema; as many as can be named.
+    /// Functions that run with the privileges of their owner, with their schema; only as many as can be listed to a
+    /// user.
     pub owner_functions: BTreeSet<String>,
-    /// The others of them.
+    /// The number of further such functions.
     pub further_owner_functions: u64,
-    /// How many items [`split`] takes out, and how many of them only follow from the rows.
+    /// How many items [`split`] takes out, and how many of these are derived from the rows.
     pub taken_out: u64,
     pub derived: u64,
 }
@@ -74,18 +78,18 @@ impl DumpFacts {
         self.kinds.contains_key("EVENT TRIGGER")
     }
 
-    /// That nobody here can read it, for a person.
+    /// A message for users if the format is newer than this version can read.
     pub(crate) fn unknown_version(&self) -> Option<String> {
         let (major, minor, _) = self.format_version;
         ((major, minor) > NEWEST).then(|| {
             format!(
-                "This dump is of version {major}.{minor}, newer than this Holdfast knows; its end is vouched for by \
-                 pg_dump's exit status alone."
+                "This dump has format {major}.{minor}, newer than this version of Holdfast knows; only pg_dump's exit \
+                 status confirms that it is complete."
             )
         })
     }
 
-    /// How much memory its names take, more or less.
+    /// Approximately how much memory its names take.
     pub(crate) fn weight(&self) -> usize {
         const EACH: usize = 64;
         let sets = [&self.owners, &self.schemas, &self.tablespaces, &self.said_of_objects, &self.owner_functions];
@@ -100,7 +104,7 @@ pub(super) fn inspect(reader: &mut dyn Read) -> io::Result<Inspected> {
     Ok(Inspected { entries, notes: facts.unknown_version().into_iter().collect(), ..Inspected::default() })
 }
 
-/// Reads a dump to its last block. Whatever is missing or out of place is an error.
+/// Reads a dump to its last block. Anything missing or out of place is an error.
 pub fn describe(reader: &mut dyn Read) -> io::Result<DumpFacts> {
     read(reader).map(|(facts, _)| facts)
 }
@@ -111,7 +115,7 @@ fn read(reader: &mut dyn Read) -> io::Result<(DumpFacts, u64)> {
     dump.read_head()?;
     if dump.version > NEWEST {
         io::copy(dump.reader, &mut io::sink())?;
-        // Nobody knows, so nobody passes it over.
+        // The content is unknown, so it is not taken for empty.
         dump.facts.has_objects = true;
         return Ok((dump.facts, 0));
     }
@@ -132,7 +136,7 @@ struct Dump<'a> {
     offset_bytes: usize,
     version: (u8, u8),
     facts: DumpFacts,
-    /// The bytes that were read since [`Self::take_raw`], for whoever passes them on.
+    /// The bytes read since the last [`Self::take_raw`], to be passed on.
     raw: Option<Vec<u8>>,
 }
 
@@ -162,7 +166,8 @@ impl<'a> Dump<'a> {
         self.bytes::<1>().map(|[byte]| byte)
     }
 
-    /// A sign, then the digits, least significant first. Restoring programs keep such a number in 32 bits, with its sign.
+    /// Reads a sign and then the bytes of a number, least significant first. `pg_restore` keeps such a number in a
+    /// signed 32-bit integer.
     fn int(&mut self) -> io::Result<i64> {
         let [sign, digits @ ..] = self.bytes::<5>()?;
         let value = i64::from(u32::from_le_bytes(digits));
@@ -173,7 +178,7 @@ impl<'a> Dump<'a> {
         }
     }
 
-    /// `None` is how the format writes a missing text.
+    /// Reads a text; `None` if the format marks it as missing.
     fn text_up_to(&mut self, longest: usize) -> io::Result<Option<Vec<u8>>> {
         let Ok(length) = usize::try_from(self.int()?) else { return Ok(None) };
         if length > longest {
@@ -190,19 +195,19 @@ impl<'a> Dump<'a> {
         Ok(Some(text))
     }
 
-    /// Passes over a text that nobody looks at. Whether there was one.
+    /// Skips a text that is not needed. Returns whether there was one.
     fn skip_text(&mut self) -> io::Result<bool> {
         self.text_up_to(TEXT_BYTES).map(|text| text.is_some())
     }
 
-    /// A text that is kept.
+    /// Reads a name, which is kept.
     fn name(&mut self) -> io::Result<Option<String>> {
         Ok(self.text_up_to(NAME_BYTES)?.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 
     fn read_head(&mut self) -> io::Result<()> {
         if &self.bytes::<5>()? != b"PGDMP" {
-            return Err(bad("this is no dump in PostgreSQL's custom format"));
+            return Err(bad("this is not a dump in PostgreSQL's custom format"));
         }
         self.version = (self.byte()?, self.byte()?);
         self.facts.format_version = (self.version.0, self.version.1, self.byte()?);
@@ -214,14 +219,14 @@ impl<'a> Dump<'a> {
         }
         let int_bytes = self.byte()?;
         self.offset_bytes = usize::from(self.byte()?);
-        // Restoring programs read four bytes, whatever is said here.
+        // `pg_restore` reads four bytes, whatever the header says.
         if int_bytes != 4 || !(1..=16).contains(&self.offset_bytes) {
-            return Err(bad("the dump's head makes no sense"));
+            return Err(bad("the dump's header is invalid"));
         }
         if self.byte()? != CUSTOM_FORMAT {
-            return Err(bad("this is no dump in PostgreSQL's custom format"));
+            return Err(bad("this is not a dump in PostgreSQL's custom format"));
         }
-        // How it is compressed: not at all, we ask for that.
+        // The compression: none, since we request that.
         if self.version >= (1, 15) {
             self.byte()?;
         } else {
@@ -237,7 +242,7 @@ impl<'a> Dump<'a> {
         Ok(())
     }
 
-    /// The ids of the items whose data must follow.
+    /// Reads the table of contents and returns the ids of the items whose data must follow.
     fn read_contents(&mut self) -> io::Result<BTreeSet<i64>> {
         let (mut with_data, mut derived) = (BTreeSet::new(), Derived::default());
         for _ in 0..self.read_count()? {
@@ -245,7 +250,7 @@ impl<'a> Dump<'a> {
             if item.has_data {
                 with_data.insert(item.id);
                 if with_data.len() > ITEMS {
-                    return Err(bad("the dump has more items than can be"));
+                    return Err(bad("the dump has too many items"));
                 }
             }
             let follows = derived.kind(&item);
@@ -284,7 +289,7 @@ impl<'a> Dump<'a> {
         let owner = self.name()?.unwrap_or_default();
         let _with_oids = self.skip_text()?;
         while self.skip_text()? {}
-        // Where the data lies, which a dump to a pipe cannot know.
+        // The offset of the data, which is not known in a dump to a pipe.
         for _ in 0..=self.offset_bytes {
             self.byte()?;
         }
@@ -323,12 +328,12 @@ impl<'a> Dump<'a> {
         *facts.kinds.entry(item.kind).or_default() += 1;
         let counts = [facts.owners.len(), facts.schemas.len(), facts.tablespaces.len(), facts.kinds.len()];
         if counts.into_iter().any(|count| count > NAMES) {
-            return Err(bad("the dump has more names than can be"));
+            return Err(bad("the dump has too many names"));
         }
         Ok(())
     }
 
-    /// Reads one block of data and gives the item it belongs to; `None` at the end.
+    /// Reads one block of data and returns the item it belongs to; `None` at the end.
     fn read_block(&mut self) -> io::Result<Option<i64>> {
         let mut kind = [0];
         if self.reader.read(&mut kind)? == 0 {
@@ -337,7 +342,7 @@ impl<'a> Dump<'a> {
         let id = self.int()?;
         match kind[0] {
             DATA_BLOCK => self.skip_chunks()?,
-            // Each large object has its number and chunks of its own; 0 ends them.
+            // Each large object has a number, followed by its chunks; 0 ends the list.
             BLOBS_BLOCK => {
                 while self.int()? != 0 {
                     self.skip_chunks()?;
@@ -363,10 +368,10 @@ impl<'a> Dump<'a> {
 }
 
 impl DumpFacts {
-    /// Which of these tables are not in the dump. None when that cannot be told.
+    /// Which of these tables are not in the dump; empty if that is not known.
     pub fn lacks(&self, tables: Vec<(String, String)>) -> Vec<(String, String)> {
         let Some(own) = &self.tables else { return Vec::new() };
-        // In another encoding the same letters are other bytes.
+        // In another encoding the same characters are different bytes.
         let is_utf8 = self.encoding.as_deref() == Some("UTF8");
         let is_told = |(schema, name): &(String, String)| is_utf8 || (schema.is_ascii() && name.is_ascii());
         tables.into_iter().filter(|table| is_told(table) && !own.contains(table)).collect()

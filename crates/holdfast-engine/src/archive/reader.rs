@@ -1,4 +1,4 @@
-//! Opens an archive again: all of it in order, its index, or one stretch of the plain stream.
+//! Reads an archive: all of it in order, its index, or one range of the plain stream.
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
@@ -10,22 +10,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::frames::{WINDOW_LOG, decompress};
 use super::index::{Entry, FOOTER_BYTES, IndexReader, Manifest, Recorded, Trailer, index_length};
-use super::sealed::Headed;
+use super::sealed::BoundedHeader;
 use super::tar::Reader;
-use super::{FRAME_BYTES, KeyTurn, Written};
+use super::{FRAME_BYTES, KeyDerivation, Written};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::StoredBackup;
 
-/// Reads between stages; a few of zstd's own blocks.
+/// The buffer size between stages; a few of zstd's own blocks.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// How far back a frame may refer in files that somebody opens by hand, which other tools may have packed.
+/// The window size for files that are opened manually, which other tools may have compressed.
 const FOREIGN_WINDOW_LOG: u32 = 27;
 
-/// The compressed stream, decrypted where that is needed.
+/// The compressed stream, decrypted if necessary.
 enum Stream<S> {
     Plain(S),
-    Sealed(StreamReader<Headed<S>>),
+    Sealed(StreamReader<BoundedHeader<S>>),
 }
 
 impl<S: Read> Read for Stream<S> {
@@ -51,14 +51,14 @@ impl<S: Read> Stream<S> {
         source: S,
         is_encrypted: bool,
         password: Option<&Secret>,
-        turn: &KeyTurn,
+        turn: &KeyDerivation,
         written: Written<'_>,
     ) -> Result<Self> {
         match (is_encrypted, password) {
             (false, _) => Ok(Self::Plain(source)),
             (true, Some(password)) => turn.open(source, password, written).map(Self::Sealed),
             (true, None) => {
-                Err(EngineError::new(FailureCode::WrongPassword, "This backup is encrypted; it needs its password."))
+                Err(EngineError::new(FailureCode::WrongPassword, "This backup is encrypted; its password is required."))
             }
         }
     }
@@ -68,12 +68,12 @@ fn damaged(error: &io::Error) -> EngineError {
     classify(error, FailureCode::Corrupt, "This backup is damaged")
 }
 
-/// The plain stream from first byte to last, for readers that cannot seek.
+/// Opens the whole plain stream, for sources that cannot seek.
 pub(crate) fn plain<S: Read>(
     source: S,
     is_encrypted: bool,
     password: Option<&Secret>,
-    turn: &KeyTurn,
+    turn: &KeyDerivation,
     stop: &CancellationToken,
 ) -> Result<impl Read + use<S>> {
     let stream = Stream::open(source, is_encrypted, password, turn, Written::ByUs(stop))?;
@@ -82,7 +82,8 @@ pub(crate) fn plain<S: Read>(
     Ok(ToTheEnd { decoder })
 }
 
-/// Reads what follows the last frame too: the index, and the proof that nothing was cut off.
+/// Also reads what follows the last frame: the index and, if encrypted, the final block, which proves that nothing was
+/// cut off.
 struct ToTheEnd<S: Read> {
     decoder: zstd::stream::read::Decoder<'static, BufReader<Stream<S>>>,
 }
@@ -97,8 +98,7 @@ impl<S: Read> Read for ToTheEnd<S> {
     }
 }
 
-/// Ends with an error what unpacks to more than was ever packed, and what nobody waits for any more: a few stored bytes can
-/// unpack to very many.
+/// Fails if more is unpacked than was packed, or if reading is cancelled: a few stored bytes can unpack to very many.
 pub(crate) struct Bounded<R> {
     reader: R,
     left: u64,
@@ -123,7 +123,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// An archive that can be read anywhere: a file, or an object by ranges.
+/// An archive with random access: a file, or an object that is read in ranges.
 pub struct Archive<S> {
     stream: Stream<S>,
     window_log: u32,
@@ -132,31 +132,31 @@ pub struct Archive<S> {
 }
 
 impl<S: Read + Seek> Archive<S> {
-    /// Opens it as whoever asks says that it is: with a password it must be encrypted, and what is not is damaged or was
-    /// exchanged. A wrong password is told here, before anything is written.
+    /// Opens an archive. With a password it must be encrypted; if it is not, it is damaged or was replaced. A wrong
+    /// password is reported here, before anything is written.
     pub fn open(source: S, password: Option<&Secret>) -> Result<Self> {
-        let (turn, written) = (KeyTurn::default(), Written::ByAnybody);
+        let (turn, written) = (KeyDerivation::default(), Written::ByAnybody);
         let stream = Stream::open(source, password.is_some(), password, &turn, written)?;
         let window_log = FOREIGN_WINDOW_LOG;
         Ok(Self { stream, window_log, recorded: Recorded::NOTHING, stop: CancellationToken::new() })
     }
 
-    /// The same of a backup that is on record, read until somebody says stop.
+    /// Opens a recorded backup, to be read until `stop` is cancelled.
     pub(crate) fn open_stored(
         source: S,
         backup: &StoredBackup,
-        turn: &KeyTurn,
+        turn: &KeyDerivation,
         stop: &CancellationToken,
     ) -> Result<Self> {
         let (is_encrypted, password) = (backup.is_encrypted, backup.password.as_ref());
         let stream = Stream::open(source, is_encrypted, password, turn, Written::ByUs(stop))?;
-        // Of a dump its tables are counted, which no index lists.
+        // For a dump, the recorded number is that of its tables, which are not listed in the index.
         let entries = (backup.content == Content::Files).then_some(backup.entries);
         let recorded = Recorded { entries, plain_bytes: backup.plain_bytes };
         Ok(Self { stream, window_log: WINDOW_LOG, recorded, stop: stop.clone() })
     }
 
-    /// All of it, in order.
+    /// Reads all of it, in order.
     pub fn plain(&mut self) -> Result<impl Read + '_> {
         self.decode_from(0)
     }
@@ -168,7 +168,7 @@ impl<S: Read + Seek> Archive<S> {
         Ok(Bounded::new(decoder, self.recorded.plain_bytes, self.stop.clone()))
     }
 
-    /// The index; `None` when there is none at the end, as in files that other tools made.
+    /// Opens the index; `None` if there is none, as in files made by other tools.
     pub(crate) fn index(&mut self) -> Result<Option<IndexReader<impl Read + use<'_, S>>>> {
         let mut read_index = || -> io::Result<Option<(u64, u64)>> {
             let size = self.stream.seek(SeekFrom::End(0))?;
@@ -191,13 +191,13 @@ impl<S: Read + Seek> Archive<S> {
         }
     }
 
-    /// What the archive says about itself; `None` where it has no index.
+    /// The manifest of the archive; `None` if it has no index.
     pub(crate) fn manifest(&mut self) -> Result<Option<Manifest>> {
         Ok(self.index()?.map(|index| index.manifest))
     }
 
-    /// Every entry in order, from the index where it lists them, else by reading the archive. The visitor says whether
-    /// to go on. Gives what the index says of its end, if it was read that far.
+    /// Visits every entry in order, from the index if it lists them, otherwise by reading the archive. The visitor
+    /// returns whether to continue.
     pub fn visit(&mut self, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<()> {
         self.visit_entries(visitor).map(drop)
     }
@@ -219,18 +219,18 @@ impl<S: Read + Seek> Archive<S> {
                 None => return Ok(ending),
             }
         }
-        // A list that leaves something out must not pass for all there is.
+        // An incomplete list must not be taken for a complete one.
         if let Some(recorded) = self.recorded.entries.filter(|recorded| *recorded != count) {
             return Err(EngineError::corrupt(format!(
-                "The index of this backup is damaged: it lists {count} entries of {recorded}. All of it can still be \
-                 restored or downloaded if the rest is whole; a verification tells."
+                "The index of this backup is damaged: it lists {count} of {recorded} entries. All of it can still be \
+                 restored or downloaded if the rest is intact; verify it to find out."
             )));
         }
         Ok(ending)
     }
 
-    /// Entries that begin at `from` or later, by reading the archive itself. Gives how many there are, if it was read to its
-    /// end.
+    /// Visits the entries that begin at `from` or later by reading the archive itself. Returns their number if it was
+    /// read to its end.
     fn scan(&mut self, from: u64, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<Option<u64>> {
         let mut count = 0;
         let mut reader = Reader::new(self.plain()?);
@@ -246,9 +246,9 @@ impl<S: Read + Seek> Archive<S> {
         Ok(Some(count))
     }
 
-    /// A stretch of the plain stream, read from the frame it begins in.
+    /// Reads a range of the plain stream, starting with the frame it begins in.
     pub(crate) fn stretch(&mut self, frames: &[u32], start: u64, end: u64) -> Result<impl Read + use<'_, S>> {
-        // Without a table of frames it is read from the beginning.
+        // Without a frame table, the stream is read from the beginning.
         let (frame, surplus) = match frames {
             [] => (0, start),
             _ => (usize::try_from(start / FRAME_BYTES as u64).unwrap_or(usize::MAX), start % FRAME_BYTES as u64),
@@ -263,7 +263,7 @@ impl<S: Read + Seek> Archive<S> {
         Ok(reader.take(end.saturating_sub(start)))
     }
 
-    /// The entry with this path, and the frames to read it from; without a table of frames it is read from the start.
+    /// Finds the entry with this path; also returns the frame table, which is empty if there is none.
     pub(crate) fn find(&mut self, path: &str) -> Result<(Entry, Vec<u32>)> {
         let wanted = path.trim_matches('/');
         let mut found = None;

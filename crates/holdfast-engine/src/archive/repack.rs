@@ -1,6 +1,6 @@
-//! Writes the files of a server into an archive of our own, member by member, as they come. Files that a tar took for
-//! one big hole are asked for again: GNU tar believes a file system that reports no blocks, and some do so for files
-//! that hold data.
+//! Writes the files of a server to an archive of our own, member by member, as they arrive. Files that the server's tar
+//! took for one big hole are requested again: GNU tar trusts a file system that reports no blocks, and some do so for
+//! files that contain data.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,25 +14,25 @@ use super::selection::{Longest, relative};
 use super::shown::shown_short;
 use super::tar::{Member, MemberKind, MemberRange, Reader, Writer};
 
-/// Files to read again, and further names of them; more than this and the list itself would be a burden.
+/// The maximum number of files to read again, including hard links to them; more would take too much memory.
 const MAX_AGAIN: usize = 1_000_000;
-/// Their names and attributes.
+/// The maximum size of their names and attributes.
 const MAX_AGAIN_BYTES: usize = 128 * 1024 * 1024;
 
-/// Members that are named in warnings; of others there is a count.
+/// The number of members that are named in warnings; further ones are only counted.
 const NAMED: u64 = 20;
 
-/// Where the members come from: one archive, and another one of the files that are read again.
+/// The source of the members: one archive, followed by another with the files that are read again.
 pub(super) trait Readings: Read {
-    /// After the end of the first archive: asks for these files and gives those among them that really are all hole;
-    /// `None` when nothing can be read again.
+    /// After the end of the first archive, requests these files again and returns the indexes of those that really
+    /// consist only of holes; `None` if nothing can be read again.
     fn again(&mut self, files: &[Member]) -> io::Result<Option<Vec<usize>>>;
 
-    /// A file of the first archive has been read.
+    /// Called when a file of the first archive has been read.
     fn passed(&mut self, file: &Member);
 }
 
-/// Counts what is written, which tells where each member lies.
+/// Counts the bytes written, to determine the position of each member.
 struct Counted<W> {
     out: W,
     bytes: u64,
@@ -50,20 +50,21 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-/// Which names came, in 4 MiB however many they are. A name that came is always known; of the others some are taken for
-/// known, one in six thousand after a million names. The hash is keyed, so nobody can choose which.
-struct Seen {
+/// A Bloom filter of the names that have arrived, of 4 MiB however many there are. A name that arrived is always
+/// recognised; of the others, one in six thousand is mistaken for known after a million names. The hash is keyed, so
+/// nobody can choose which.
+struct BloomFilter {
     hasher: RandomState,
     bits: Vec<u64>,
 }
 
-impl Default for Seen {
+impl Default for BloomFilter {
     fn default() -> Self {
         Self { hasher: RandomState::new(), bits: vec![0; Self::BITS / 64] }
     }
 }
 
-impl Seen {
+impl BloomFilter {
     const BITS: usize = 1 << 25;
 
     fn places(&self, path: &[u8]) -> [usize; 4] {
@@ -86,25 +87,25 @@ impl Seen {
 struct Repacking<'a, W: Write> {
     writer: Writer<Counted<W>>,
     inspected: Inspected,
-    /// Members with a path or name that most systems do not take.
+    /// The number of members with a path or name that most systems do not accept.
     long_names: u64,
-    seen: Seen,
+    seen: BloomFilter,
     on_entry: &'a mut dyn FnMut(&Entry) -> io::Result<()>,
 }
 
 impl<W: Write> Repacking<'_, W> {
     fn add(&mut self, member: &Member, data: &mut dyn Read) -> io::Result<()> {
-        // No tar that reads a folder writes such names; what cannot be restored must not count as backed up.
+        // No tar that reads a folder writes such names. What cannot be restored must not count as backed up.
         let leads_out = || io::Error::other(format!("{} leads out of the source", name_text(&member.path)));
         let path = relative(&member.path).ok_or_else(leads_out)?;
         if path.is_empty() && member.kind != MemberKind::Directory {
-            return Err(io::Error::other("the source itself is said to be no folder"));
+            return Err(io::Error::other("the source itself is not a folder"));
         }
         if member.kind == MemberKind::Hardlink {
             let target = relative(&member.link).ok_or_else(leads_out)?;
             if !self.seen.has(&target) {
                 let (name, target) = (name_text(&member.path), name_text(&member.link));
-                let message = format!("{name} is a further name of {target}, which did not come before it");
+                let message = format!("{name} is a hard link to {target}, which did not come before it");
                 return Err(io::Error::other(message));
             }
         }
@@ -121,7 +122,8 @@ impl<W: Write> Repacking<'_, W> {
         (self.on_entry)(&Entry::of(member, place))
     }
 
-    /// Folders can be entered one by one and nested without end; the whole path is more than most programs can name.
+    /// Warns about a long path. Folders can be entered one by one and nested without limit, but most programs cannot
+    /// use a path of that length.
     fn note_long_name(&mut self, path: &[u8]) {
         self.long_names += 1;
         if self.long_names > NAMED {
@@ -129,8 +131,9 @@ impl<W: Write> Repacking<'_, W> {
         }
         let Longest { path: longest, name } = Longest::USUAL;
         self.inspected.warnings.push(format!(
-            "{}: a path of {} bytes. One of more than {longest} bytes, or with a name of more than {name}, is backed up, \
-             but most servers cannot restore it: only bsdtar writes longer paths, and few file systems take longer names",
+            "{}: a path of {} bytes. Paths of more than {longest} bytes, or with a name of more than {name}, are \
+             backed up, but most servers cannot restore them: only bsdtar writes longer paths, and few file systems \
+             accept longer names",
             shown_short(&name_text(path)),
             path.len()
         ));
@@ -145,7 +148,7 @@ pub(super) fn repack<W: Write>(
 ) -> io::Result<Inspected> {
     let writer = Writer::new(Counted { out, bytes: 0 });
     let mut repacking =
-        Repacking { writer, inspected: Inspected::default(), long_names: 0, seen: Seen::default(), on_entry };
+        Repacking { writer, inspected: Inspected::default(), long_names: 0, seen: BloomFilter::default(), on_entry };
     let (mut again, mut links, mut names, mut held) = (Vec::new(), Vec::new(), HashSet::new(), 0);
     let mut reader = Reader::new(&mut *source);
     while let Some((member, _)) = reader.next()? {
@@ -168,10 +171,10 @@ pub(super) fn repack<W: Write>(
             }
         }
     }
-    // A source that cannot be asked again is believed.
+    // If nothing can be read again, the first reading is trusted.
     let holes = source.again(&again)?.unwrap_or_else(|| (0..again.len()).collect());
     for index in holes {
-        let hole = again.get(index).ok_or_else(|| io::Error::other("a hole that was not asked for"))?;
+        let hole = again.get(index).ok_or_else(|| io::Error::other("a hole that was not requested"))?;
         names.remove(&hole.path);
         repacking.add(hole, &mut io::empty())?;
     }
@@ -179,12 +182,12 @@ pub(super) fn repack<W: Write>(
         let mut reader = Reader::new(&mut *source);
         while let Some((member, _)) = reader.next()? {
             if !names.remove(&member.path) {
-                return Err(io::Error::other(format!("{} was not asked for", name_text(&member.path))));
+                return Err(io::Error::other(format!("{} was not requested", name_text(&member.path))));
             }
             repacking.add(&member, &mut reader)?;
         }
     }
-    // What went away in between has no further names either.
+    // Hard links to files that have disappeared in the meantime are left out too.
     for link in links.iter().filter(|link| !names.contains(&link.link)) {
         repacking.add(link, &mut io::empty())?;
     }
@@ -192,7 +195,7 @@ pub(super) fn repack<W: Write>(
     repacking.inspected.warnings.extend(gone);
     if repacking.long_names > NAMED {
         let more = repacking.long_names - NAMED;
-        repacking.inspected.warnings.push(format!("{more} further paths or names are as long"));
+        repacking.inspected.warnings.push(format!("{more} more paths or names are as long"));
     }
     repacking.writer.finish()?;
     Ok(repacking.inspected)

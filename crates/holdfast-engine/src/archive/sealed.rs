@@ -1,4 +1,4 @@
-//! Encryption with a password: the age format, so that `age -d` opens what we wrote.
+//! Encryption with a password in the age format, so that `age -d` can open our files.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,21 +14,22 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{EngineError, Result, carried};
 
 /// scrypt's cost as a power of two. Deriving a key takes 128 × 8 × 2^15 bytes = 32 MiB for a tenth of a second; the
-/// format's usual 2^18 would take 256 MiB and break the promise that a run stays small.
+/// format's usual 2^18 would take 256 MiB, too much for a run that must stay small.
 const WORK_FACTOR: u8 = 15;
-/// What we are willing to spend on a file that somebody else wrote with `age`.
+/// The maximum accepted for a file that was written with `age` by somebody else.
 const MAX_WORK_FACTOR: u8 = 18;
 
-/// The longest header that is read. Ours has one recipient, a password, and takes some 170 bytes. The library takes a
-/// header of any length, and reads it again from its beginning for every byte of it.
+/// The longest header that is read. Ours has one recipient, the password, and takes about 170 bytes. The library
+/// accepts headers of any length, and parses them from the start again for every byte it reads.
 const HEADER_BYTES: usize = 4096;
 
-/// Whose header is read, which says how much work its key takes.
+/// Who wrote the header, which determines how much work deriving its key may take.
 #[derive(Clone, Copy)]
 pub(crate) enum Written<'a> {
-    /// Whoever opens it by hand brought it.
+    /// A file that is opened manually.
     ByAnybody,
-    /// A backup on record: no version has asked for more than ours. Nothing is derived once somebody said stop.
+    /// A recorded backup: no version of Holdfast has used a higher work factor. No key is derived once this token is
+    /// cancelled.
     ByUs(&'a CancellationToken),
 }
 
@@ -45,17 +46,17 @@ impl Written<'_> {
     }
 }
 
-/// Keys are derived one at a time in the whole process, since each takes that memory.
+/// Ensures that keys are derived one at a time in the whole process, because of the memory that each takes.
 #[derive(Clone, Default)]
-pub(crate) struct KeyTurn(Arc<Mutex<()>>);
+pub(crate) struct KeyDerivation(Arc<Mutex<()>>);
 
-impl KeyTurn {
+impl KeyDerivation {
     fn take<T>(&self, derive: impl FnOnce() -> T) -> T {
         let _turn = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         derive()
     }
 
-    /// Writes the header; what is written from here on is encrypted.
+    /// Writes the header; everything written afterwards is encrypted.
     pub(crate) fn seal<W: Write>(&self, output: W, password: &Secret) -> io::Result<StreamWriter<W>> {
         let mut recipient = scrypt::Recipient::new(SecretString::from(password.reveal().to_owned()));
         recipient.set_work_factor(WORK_FACTOR);
@@ -64,17 +65,17 @@ impl KeyTurn {
         self.take(|| encryptor.wrap_output(output))
     }
 
-    /// Reads the header; what is read from here on is authentic or an error.
+    /// Reads the header; everything read afterwards is authenticated, or an error.
     pub(crate) fn open<R: Read>(
         &self,
         input: R,
         password: &Secret,
         written: Written<'_>,
-    ) -> Result<StreamReader<Headed<R>>> {
+    ) -> Result<StreamReader<BoundedHeader<R>>> {
         let mut identity = scrypt::Identity::new(SecretString::from(password.reveal().to_owned()));
         identity.set_max_work_factor(written.most_work());
         let left = Arc::new(AtomicUsize::new(HEADER_BYTES));
-        let opened = Decryptor::new(Headed { input, left: left.clone() }).and_then(|decryptor| {
+        let opened = Decryptor::new(BoundedHeader { input, left: left.clone() }).and_then(|decryptor| {
             left.store(usize::MAX, Ordering::Relaxed);
             self.take(|| {
                 if written.is_stopped() {
@@ -91,27 +92,27 @@ impl KeyTurn {
                 carried(&error).unwrap_or_else(|| EngineError::corrupt(format!("The header cannot be read: {error}")))
             }
             DecryptError::ExcessiveWork { .. } => {
-                EngineError::corrupt("The encryption's header asks for more work than a backup of ours takes.")
+                EngineError::corrupt("The encryption header asks for more work than any Holdfast backup.")
             }
-            error => EngineError::corrupt(format!("The encryption's header is damaged: {error}")),
+            error => EngineError::corrupt(format!("The encryption header is damaged: {error}")),
         })
     }
 }
 
-/// Ends a header that is too long; what follows it is read without a limit.
-pub(crate) struct Headed<R> {
+/// Fails on a header that is too long; what follows the header is read without a limit.
+pub(crate) struct BoundedHeader<R> {
     input: R,
     left: Arc<AtomicUsize>,
 }
 
-impl<R: Read> Read for Headed<R> {
+impl<R: Read> Read for BoundedHeader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.left.load(Ordering::Relaxed);
         if left == usize::MAX {
             return self.input.read(buffer);
         }
         if left == 0 {
-            return Err(EngineError::corrupt("The encryption's header is longer than that of any backup.").into());
+            return Err(EngineError::corrupt("The encryption header is longer than that of any backup.").into());
         }
         let most = buffer.len().min(left);
         let read = self.input.read(&mut buffer[..most])?;
@@ -120,7 +121,7 @@ impl<R: Read> Read for Headed<R> {
     }
 }
 
-impl<R: Seek> Seek for Headed<R> {
+impl<R: Seek> Seek for BoundedHeader<R> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.input.seek(to)
     }
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_header_without_end_is_damage() {
-        let (turn, password) = (KeyTurn::default(), Secret::new("password".to_owned()));
+        let (turn, password) = (KeyDerivation::default(), Secret::new("password".to_owned()));
         let mut bytes = sealed(10, &password);
         let end = bytes.windows(4).position(|four| four == b"\n---").unwrap();
         bytes.splice(end..end, b"\n-> x\n".repeat(1_000_000));
@@ -152,7 +153,8 @@ mod tests {
 
     #[test]
     fn a_stored_backup_asks_for_no_more_work_than_ours_do() {
-        let (turn, password, stop) = (KeyTurn::default(), Secret::new("password".to_owned()), CancellationToken::new());
+        let (turn, password, stop) =
+            (KeyDerivation::default(), Secret::new("password".to_owned()), CancellationToken::new());
         let code = |bytes: &[u8], written| turn.open(bytes, &password, written).err().map(|error| error.code);
         let (ours, hard) = (sealed(WORK_FACTOR, &password), sealed(WORK_FACTOR + 1, &password));
         assert_eq!(code(&ours, Written::ByUs(&stop)), None);

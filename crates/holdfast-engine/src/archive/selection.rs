@@ -1,5 +1,5 @@
-//! Which members of an archive a restore writes, and under which name. Decided from names and from what is in the
-//! target, so that a dry run and a restore say the same.
+//! Decides which members of an archive a restore writes, and under which name. The decisions depend only on names and
+//! on what exists in the target, so that a dry run and a restore have the same result.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -12,21 +12,22 @@ use super::index::{Entry, tidy_path};
 use super::tar::{Member, MemberKind};
 use crate::error::EngineError;
 
-/// More links than any honest tree; they are remembered to keep anything from being written through one.
+/// The maximum number of links, more than any legitimate tree has. They are remembered so that nothing is written
+/// through one.
 const MAX_LINKS: usize = 2_000_000;
 
-/// Which entries of a backup were asked for.
+/// Which entries of a backup were requested.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
-    /// Paths as the index has them; empty means everything.
+    /// Paths as in the index; empty means everything.
     wanted: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chosen {
-    /// It was asked for, or lies below something that was.
+    /// It was requested, or is below something that was.
     Yes,
-    /// A folder on the way to something that was asked for.
+    /// A parent folder of something that was requested.
     Above,
     No,
 }
@@ -40,7 +41,7 @@ impl Choice {
         self.wanted.is_empty()
     }
 
-    /// The chosen paths that this entry is, or lies below.
+    /// The requested paths that are this entry or contain it.
     pub(crate) fn covering<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a str> {
         self.wanted.iter().filter(move |wanted| covers(wanted, path)).map(String::as_str)
     }
@@ -60,23 +61,23 @@ impl Choice {
     }
 }
 
-/// The path itself, or anything below it.
+/// Whether `other` is `path` itself or below it.
 fn covers(path: &str, other: &str) -> bool {
     path.is_empty() || other.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// What is at a path of the target.
+/// What exists at a path in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occupant {
     Nothing,
     Directory,
     Symlink,
-    /// A file, or anything else that is neither folder nor link.
+    /// A file, or anything else that is not a folder or link.
     File,
 }
 
-/// Keyed hashes in place of paths: those of a million files take 16 MB, however long they are, and nobody can make two of
-/// them meet on purpose.
+/// Keyed hashes instead of paths: those of a million files take 16 MB, however long the paths are, and nobody can cause
+/// collisions on purpose.
 #[derive(Debug, Default)]
 pub(crate) struct PathKeys(RandomState);
 
@@ -85,7 +86,7 @@ impl PathKeys {
         self.with_ancestors(path).last().unwrap_or_default()
     }
 
-    /// The keys of the folders above a path, the highest first, and its own at the end. Each byte is read once.
+    /// The keys of the folders above a path, the topmost first, and then its own. Each byte is hashed once.
     fn with_ancestors<'a>(&self, path: &'a str) -> impl Iterator<Item = u64> + 'a {
         let mut hasher = self.0.build_hasher();
         path.split('/').map(move |name| {
@@ -95,13 +96,13 @@ impl PathKeys {
         })
     }
 
-    /// The same without its own.
+    /// The keys of the folders above a path, without its own.
     fn of_ancestors<'a>(&self, path: &'a str) -> impl Iterator<Item = u64> + 'a {
         self.with_ancestors(path).take(path.bytes().filter(|byte| *byte == b'/').count())
     }
 }
 
-/// What a target holds at the paths that a restore will touch.
+/// What exists in a target at the paths that a restore will touch.
 #[derive(Debug, Default)]
 pub(crate) struct Existing {
     keys: PathKeys,
@@ -122,13 +123,13 @@ impl Existing {
     }
 }
 
-/// The folders above a path, the highest first.
+/// The folders above a path, the topmost first.
 pub(crate) fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
 }
 
-/// Whether a path has so many folders that to name each of them would take far more bytes than the path itself. Nobody
-/// has such paths; a hostile archive could keep a restore busy with them.
+/// Whether a path is so deep that the paths of all its folders together would be far longer than the path itself. Such
+/// paths do not occur in practice; a hostile archive could use them to keep a restore busy.
 pub(crate) fn is_too_deep(path: &str) -> bool {
     const MOST_BYTES: usize = 4 * 1024 * 1024;
     path.len() * path.bytes().filter(|byte| *byte == b'/').count() / 2 > MOST_BYTES
@@ -142,7 +143,7 @@ pub(crate) struct Longest {
 }
 
 impl Longest {
-    /// What Linux takes at once of a path that begins with `./`, and what nearly every file system takes of a name.
+    /// The longest path that Linux accepts after `./`, and the longest name that nearly every file system accepts.
     pub(crate) const USUAL: Self = Self { path: 4093, name: 255 };
 
     pub(crate) fn is_exceeded(self, path: &[u8]) -> bool {
@@ -158,22 +159,23 @@ impl Default for Longest {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Options {
-    /// Replace what is there; otherwise it stays.
+    /// Replace what exists; otherwise it is kept.
     pub overwrite: bool,
     pub restore_devices: bool,
-    /// Owners are restored. Without them a setuid bit would give away the rights of somebody else.
+    /// Whether owners are restored. Without them, setuid and setgid bits are dropped, since they would grant the rights
+    /// of the wrong user.
     pub with_owners: bool,
-    /// The target was made for this restore, so it gets mode and owner of the source folder.
+    /// Whether the target was created for this restore, so that it gets mode and owner of the source folder.
     pub with_root: bool,
-    /// Pipes and devices cannot be made at all.
+    /// Whether pipes and devices cannot be created at all.
     pub without_special: bool,
     pub longest: Longest,
 }
 
-/// Why a chosen member is not written.
+/// Why a requested member is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Something is there already, and was to stay.
+    /// Something already exists there and is to be kept.
     Kept,
     ThroughLink,
     BelowFile,
@@ -197,13 +199,13 @@ impl Left {
             Self::Device => "skipped: device nodes are only restored on request and by root",
             Self::Special => "skipped: pipes and devices cannot be restored in this way",
             Self::TooLong => {
-                "skipped: its path, or that of the file that it is a further name of, is longer than the target takes"
+                "skipped: its path, or that of the file it is a hard link to, is longer than the target accepts"
             }
         }
     }
 }
 
-/// What matters of what a member is.
+/// The kind of a member, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nature {
     Directory,
@@ -239,24 +241,24 @@ enum Verdict {
     Leave(Left),
 }
 
-/// What became of the chosen members.
+/// How many of the requested members were restored, kept and skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Written, or to be written in a dry run.
+    /// Written or, in a dry run, to be written.
     pub restored: u64,
     pub kept: u64,
     pub skipped: u64,
 }
 
-/// A file with further names.
+/// A file that requested hard links refer to.
 #[derive(Debug, Default)]
 struct Links {
     wanted: Vec<String>,
-    /// The name that its content was written under.
+    /// The path that its content was written to.
     written: Option<String>,
 }
 
-/// Hears of every chosen member that is not written.
+/// Called for every requested member that is not written.
 type OnLeft = Box<dyn FnMut(&str, Left) + Send>;
 
 pub(crate) struct Selection {
@@ -268,7 +270,7 @@ pub(crate) struct Selection {
     promoted: HashSet<String>,
     keys: PathKeys,
     symlinks: HashSet<u64>,
-    /// What is not restored, whatever the target holds; nor are its further names.
+    /// Members that are not restored, whatever exists in the target; hard links to them are not restored either.
     left: HashMap<u64, Left>,
     counted: Counted,
     on_left: OnLeft,
@@ -295,7 +297,7 @@ impl Selection {
         }
     }
 
-    /// The same before anything was decided.
+    /// Resets the selection to before anything was decided.
     pub(crate) fn again(self, on_left: impl FnMut(&str, Left) + Send + 'static) -> Self {
         let mut links = self.links;
         links.values_mut().for_each(|links| links.written = None);
@@ -310,13 +312,13 @@ impl Selection {
         self.counted
     }
 
-    /// Notes a further name of a file before anything is written: the file itself may not be chosen, or may have to
-    /// stay as it is, and then its content goes under this name.
+    /// Notes a hard link before anything is written: if the file it refers to is not requested, or exists and has to be
+    /// kept, the content is written under the name of the link.
     pub(crate) fn expect(&mut self, entry: &Entry) -> Result<(), EngineError> {
         if entry.kind != EntryKind::Hardlink {
             return Ok(());
         }
-        // An index is the archive's own word: it may spell a path so that its text hides where it leads.
+        // The index is as untrusted as the archive: it may escape a path in a way that hides where it leads.
         let Some(path) = plain_text(&entry.path) else {
             return Err(hostile("a name that leads out of the target", &entry.path));
         };
@@ -329,7 +331,7 @@ impl Selection {
         if self.links.len() > MAX_LINKS { Err(hostile("too many links", &entry.path)) } else { Ok(()) }
     }
 
-    /// Whether an entry would be written, for a dry run.
+    /// Counts whether an entry would be written, for a dry run.
     pub(crate) fn foresee(&mut self, entry: &Entry) {
         let nature = Nature::of_entry(entry);
         let mut verdict = self.verdict(&entry.path, nature);
@@ -341,7 +343,7 @@ impl Selection {
         self.count(&entry.path, verdict);
     }
 
-    /// What to write for this member: the member itself, the same content under another name, or nothing.
+    /// Decides what to write for this member: the member itself, the same content under another name, or nothing.
     pub(crate) fn decide(&mut self, member: &Member) -> io::Result<Option<Member>> {
         let text = name_text(tidy_path(&member.path));
         let nature = Nature::of(member.kind);
@@ -353,7 +355,7 @@ impl Selection {
             return Err(hostile("a name that leads out of the target", &text).into());
         };
         let path = name_text(&plain);
-        // The content of a link may have gone under this further name of it already.
+        // The content of a symbolic link may already have been written under the name of this hard link to it.
         let is_promoted = member.kind == MemberKind::Hardlink && self.promoted.contains(&path);
         self.check_links(&path, member.kind == MemberKind::Symlink || is_promoted)?;
         if member.kind == MemberKind::Symlink {
@@ -378,7 +380,7 @@ impl Selection {
         }
     }
 
-    /// A file that is not written itself, under the first of its further names that is.
+    /// Writes a file that is not written itself under the name of the first of its hard links that is.
     fn promote(&mut self, member: &Member, path: &str) -> io::Result<Option<Member>> {
         let Some(links) = self.links.get(path) else { return Ok(None) };
         let can_be_linked = !matches!(member.kind, MemberKind::Directory | MemberKind::Hardlink);
@@ -410,11 +412,11 @@ impl Selection {
             return Err(hostile("a link that leads out of the target", path).into());
         };
         let target = name_text(&target);
-        // A link can have further names too.
+        // There can be hard links to a symbolic link too.
         self.check_links(&target, true)?;
         let written = match (self.links.get(&target), &self.existing) {
             (Some(links), _) => links.written.clone(),
-            // Everything goes into an empty folder, so the file was written under its own name.
+            // Everything is restored to an empty folder, so the file was written under its own name.
             (None, None) if self.choice.is_everything() => Some(target),
             (None, _) => None,
         };
@@ -430,7 +432,7 @@ impl Selection {
         Ok(Some(linked))
     }
 
-    /// Every path at which the archive brings a symbolic link, also as a further name of one.
+    /// Remembers a path at which the archive puts a symbolic link, or a hard link to one.
     fn remember_symlink(&mut self, path: &str) -> io::Result<()> {
         if self.symlinks.insert(self.keys.key(path)) && self.symlinks.len() > MAX_LINKS {
             return Err(hostile("too many links", path).into());
@@ -438,7 +440,7 @@ impl Selection {
         Ok(())
     }
 
-    /// Why something that is neither file, folder nor link is not restored.
+    /// Why something that is not a file, folder or link is not restored.
     fn left_special(&self, nature: Nature) -> Option<Left> {
         match nature {
             Nature::Pipe | Nature::Device if self.options.without_special => Some(Left::Special),
@@ -448,16 +450,17 @@ impl Selection {
     }
 
     fn is_too_long(&self, path: &str) -> bool {
-        // A text is never shorter than what it stands for.
+        // The escaped text is never shorter than the path itself.
         let longest = self.options.longest;
         let is_exceeded =
             || longest.is_exceeded(path.as_bytes()) && longest.is_exceeded(&holdfast_core::backup::name_bytes(path));
         is_too_deep(path) || is_exceeded()
     }
 
-    /// More of them than there may be links are forgotten; their further names are then links to nothing.
+    /// Remembers a member that is not restored. At most `MAX_LINKS` are remembered; hard links to others are then
+    /// refused as links to a missing file.
     fn remember_left(&mut self, path: &str, nature: Nature) {
-        // The content of a file whose further names were noted goes under the first of them.
+        // The content of a file whose hard links were noted is written under the name of the first one.
         let is_too_long = || self.is_too_long(path) && !self.links.contains_key(path);
         let left = self.left_special(nature).or_else(|| is_too_long().then_some(Left::TooLong));
         if let Some(left) = left.filter(|_| self.left.len() < MAX_LINKS) {
@@ -465,14 +468,14 @@ impl Selection {
         }
     }
 
-    /// A further name of what is not restored is not restored either.
+    /// A hard link to something that is not restored is not restored either.
     fn verdict_of_link(&self, target: Option<&str>) -> Verdict {
         target
             .and_then(|target| self.left.get(&self.keys.key(target)))
             .map_or(Verdict::Write, |left| Verdict::Leave(*left))
     }
 
-    /// A link that the archive itself brought is never written through.
+    /// Refuses a path that leads through a symbolic link from the archive itself.
     fn check_links(&self, path: &str, may_be_link: bool) -> io::Result<()> {
         if self.symlinks.is_empty() {
             return Ok(());
@@ -515,7 +518,7 @@ impl Selection {
         }
         match (existing.at(existing.key(path)), is_dir) {
             (Some(Occupant::Nothing), _) => Verdict::Write,
-            // A folder that is only on the way to what was chosen stays as it is.
+            // A folder that only contains what was requested is left as it is.
             (Some(Occupant::Directory), true) if chosen == Chosen::Above => Verdict::Unchosen,
             (Some(Occupant::Directory), true) if self.options.overwrite => Verdict::Write,
             (Some(Occupant::Directory), true) => Verdict::Leave(Left::Kept),
@@ -524,7 +527,7 @@ impl Selection {
             (Some(Occupant::File), true) => Verdict::Leave(Left::FileInTheWay),
             (Some(Occupant::Symlink | Occupant::File), false) if self.options.overwrite => Verdict::Write,
             (Some(Occupant::Symlink | Occupant::File), false) => Verdict::Leave(Left::Kept),
-            // Nobody asked what is there, so nothing is written there.
+            // It is not known what exists there, so nothing is written.
             (None, _) => Verdict::Leave(Left::Kept),
         }
     }
@@ -553,12 +556,12 @@ fn tidy_text(mut path: &str) -> &str {
     path.trim_end_matches('/')
 }
 
-/// The text of the path that a text stands for; `None` when that is absolute or climbs.
+/// Normalises the escaped text of a path; `None` if the path is absolute or contains `..`.
 fn plain_text(text: &str) -> Option<String> {
     relative(&holdfast_core::backup::name_bytes(text)).map(|plain| name_text(&plain))
 }
 
-/// A relative path without `.` and empty parts; `None` when it is absolute or climbs.
+/// A relative path without `.` and empty parts; `None` if it is absolute or contains `..` or a NUL byte.
 pub(crate) fn relative(path: &[u8]) -> Option<Vec<u8>> {
     if path.starts_with(b"/") || path.contains(&0) {
         return None;

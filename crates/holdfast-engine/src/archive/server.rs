@@ -1,9 +1,9 @@
-//! A whole database server in one tar archive: what it has beside its databases as a document, the same as statements
-//! for people, and each database as a dump of its own, cut into members of a bounded size since its own size is not
-//! known before its end.
+//! A whole database server in one tar archive: a document with what it has in addition to its databases, the same as
+//! SQL statements for people, and a dump of each database, split into members of limited size because the size of a
+//! dump is not known in advance.
 //!
-//! By hand: `tar -xOf server.tar 'databases/0001-app/*' | pg_restore …` gives one of the dumps; those of MySQL and MariaDB
-//! go to their client in the same way, and `views.sql` after all of them.
+//! To restore manually: `tar -xOf server.tar 'databases/0001-app/*' | pg_restore …` restores one of the dumps; those of
+//! MySQL and MariaDB are piped into their client in the same way, followed by `views.sql`.
 
 use std::io::{self, Read};
 
@@ -17,19 +17,20 @@ use crate::postgres::globals::{self, Globals};
 use crate::postgres::{DumpFacts, describe_dump};
 
 pub(crate) const DOCUMENT: &[u8] = b"server.json";
-/// The statements that a restore makes of the document, for people.
+/// The statements that a restore derives from the document, for people.
 pub(crate) const ROLES: &[u8] = b"roles.sql";
 pub(crate) const VIEWS: &[u8] = b"views.sql";
-/// What one member of a dump holds; a dump of a terabyte has 250,000 of them.
+/// The size of one member of a dump; a dump of a terabyte has 250,000 members.
 pub(crate) const PART_BYTES: usize = 4 * 1024 * 1024;
-/// The document of a server with very many roles, databases and views.
+/// The maximum size of the document, enough for a server with very many roles, databases and views.
 const DOCUMENT_BYTES: u64 = 64 * 1024 * 1024;
-/// Values in it; more than a hundred thousand roles have. Each takes some 50 bytes of memory, however short it is.
+/// The maximum number of values in the document, enough for more than a hundred thousand roles. Each takes about 50
+/// bytes of memory, however short it is.
 const DOCUMENT_VALUES: usize = 2_000_000;
-/// What is remembered of all dumps while a server is restored.
+/// The maximum memory for the facts about all dumps while a server is restored.
 const FACTS_BYTES: usize = 256 * 1024 * 1024;
 
-/// Whether a document is one that can be read again in bounded memory.
+/// Whether a document can be parsed in bounded memory.
 pub(crate) fn is_bounded(document: &[u8]) -> bool {
     let (mut values, mut is_text, mut is_escaped) = (0, false, false);
     for byte in document {
@@ -44,23 +45,23 @@ pub(crate) fn is_bounded(document: &[u8]) -> bool {
     document.len() as u64 <= DOCUMENT_BYTES && values <= DOCUMENT_VALUES
 }
 
-/// The folder of a database's dump: its number, and what of its name every tool can write.
+/// The folder of a database's dump: its number, and its name with everything but ASCII letters and digits replaced.
 pub(crate) fn folder(index: usize, name: &str) -> String {
     let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
     format!("databases/{:04}-{plain}", index + 1)
 }
 
-/// Reads such an archive in order.
+/// Reads the archive of a server in order.
 pub(crate) struct ServerReader<R> {
     reader: Reader<R>,
-    /// The first part of the next dump, or of something else.
+    /// The next member of the archive.
     next: Option<Member>,
     folder: Vec<u8>,
     part: u64,
 }
 
 impl<R: Read> ServerReader<R> {
-    /// Reads the document at the beginning, and passes over the statements that must follow it.
+    /// Reads the document at the beginning, and skips the statements that must follow it.
     pub(crate) fn open(input: R, statements: &[u8]) -> io::Result<(Self, Vec<u8>)> {
         let mut reader = Reader::new(input);
         let wrong = || io::Error::other("the archive of a server does not begin with its document");
@@ -75,7 +76,7 @@ impl<R: Read> ServerReader<R> {
         let mut document = Vec::new();
         reader.read_to_end(&mut document)?;
         if !is_bounded(&document) {
-            return Err(io::Error::other("the document of the server has more values than can be"));
+            return Err(io::Error::other("the document of the server has too many values"));
         }
         let (second, _) = reader.next()?.ok_or_else(wrong)?;
         if second.path != statements {
@@ -85,17 +86,17 @@ impl<R: Read> ServerReader<R> {
         Ok((Self { reader, next, folder: Vec::new(), part: 0 }, document))
     }
 
-    /// Goes to the dump of a database; afterwards this reads it. False when the archive has no dump of it.
+    /// Moves to the dump of a database, which can then be read. Returns false if the archive has no dump of it.
     pub(crate) fn enter(&mut self, index: usize, name: &str) -> bool {
         self.folder = format!("{}/", folder(index, name)).into_bytes();
         self.part = 0;
         self.next.as_ref().is_some_and(|next| next.path.starts_with(&self.folder))
     }
 
-    /// Whether everything was read.
+    /// Checks that everything was read.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self.next {
-            Some(_) => Err(io::Error::other("the archive of a server holds something that nobody asked for")),
+            Some(_) => Err(io::Error::other("the archive of a server has unexpected members")),
             None => Ok(()),
         }
     }
@@ -131,17 +132,17 @@ fn missing(name: &str) -> io::Error {
     io::Error::other(format!("the dump of the database {name} is missing"))
 }
 
-/// What each database of a PostgreSQL server's archive holds, with its number; read to the end.
+/// Reads the archive of a PostgreSQL server to its end and describes the dump of each database, with its number.
 pub(crate) fn describe_postgres(reader: &mut dyn Read) -> io::Result<(Globals, Vec<(usize, DumpFacts)>)> {
     let (mut dumps, mut weight) = (Vec::new(), 0);
     let globals = read_postgres(reader, |index, _, mut facts| {
         if weight + facts.weight() > FACTS_BYTES {
-            // They only serve to say which tables would be lost.
+            // The names of tables are only used to report which tables would be lost.
             facts.tables = None;
         }
         weight += facts.weight();
         if weight > FACTS_BYTES {
-            return Err(io::Error::other("the dumps of the server have more names than can be"));
+            return Err(io::Error::other("the dumps of the server have too many names"));
         }
         dumps.push((index, facts));
         Ok(())
@@ -149,7 +150,7 @@ pub(crate) fn describe_postgres(reader: &mut dyn Read) -> io::Result<(Globals, V
     Ok((globals, dumps))
 }
 
-/// Tells of each dump of a PostgreSQL server's archive.
+/// Calls `tell` for each dump in the archive of a PostgreSQL server.
 fn read_postgres(
     reader: &mut dyn Read,
     mut tell: impl FnMut(usize, &str, DumpFacts) -> io::Result<()>,
@@ -168,7 +169,7 @@ fn read_postgres(
     Ok(globals)
 }
 
-/// What the archive of a MySQL or MariaDB server holds; read to the end.
+/// Reads the archive of a MySQL or MariaDB server to its end and describes it.
 pub(crate) fn describe_mysql(reader: &mut dyn Read) -> io::Result<ServerFacts> {
     read_mysql(reader).map(|(facts, _)| facts)
 }

@@ -1,4 +1,4 @@
-//! Paths of members, for messages.
+//! Formats paths of members for messages.
 
 use holdfast_core::backup::name_text;
 
@@ -7,7 +7,7 @@ pub(crate) fn shown(path: &[u8]) -> String {
     name_text(path)
 }
 
-/// The beginning and the end of a path that is longer than a line of a log.
+/// Shortens a path that is too long for a log line to its beginning and end.
 pub(crate) fn shown_short(path: &str) -> String {
     const SHOWN: usize = 100;
     let length = path.chars().count();

@@ -1,4 +1,4 @@
-//! Dumps in SQL: whether they are whole, and what they hold.
+//! SQL dumps: whether they are complete, and what they contain.
 
 use std::io::{self, Read};
 
@@ -9,27 +9,28 @@ use crate::error::{EngineError, carried};
 use crate::mysql::definitions::DefinitionKind;
 use crate::mysql::rewriting::{FOOTER, Rewriting};
 
-/// The line that ends a whole dump.
+/// The line that ends a complete dump.
 struct Footer {
     text: &'static [u8],
-    /// What the tool writes after it: an empty comment, and the end of what its client was restricted by.
+    /// The number of lines that the tool may write after it: an empty comment, and the end of the client's restricted
+    /// mode.
     lines_after: usize,
 }
 
 const PG_FOOTER: Footer = Footer { text: b"-- PostgreSQL database cluster dump complete", lines_after: 6 };
 const MYSQL_FOOTER: Footer = Footer { text: FOOTER, lines_after: 0 };
 const PG_STARTS: &[&[u8]] = &[b"--\n-- PostgreSQL database cluster dump\n"];
-/// How a dump begins in which the tool wrote rows alone.
+/// The beginning of a dump in which the tool wrote only rows.
 const OF_ROWS: &[u8] = b"/* Tables and sequences */";
-/// Newer tools of MariaDB begin with a comment that only their own client reads.
+/// Newer MariaDB tools begin with a comment that only their own client interprets.
 const MYSQL_STARTS: &[&[u8]] = &[b"-- MySQL dump ", b"-- MariaDB dump ", b"/*M!999999\\- ", b"/*!999999\\- ", OF_ROWS];
 
-/// A dump of a whole PostgreSQL server in SQL.
+/// Inspects an SQL dump of a whole PostgreSQL server.
 pub(super) fn postgres_cluster(reader: &mut dyn Read) -> io::Result<Inspected> {
     sql(reader, PG_STARTS, &PG_FOOTER, |dump| io::copy(dump, &mut io::sink()).map(|_| None))
 }
 
-/// A dump of MySQL or MariaDB. What no restore of ours would load is told while there is still time.
+/// Inspects a dump of MySQL or MariaDB. Warns if our restore could not load it, while another backup can still be made.
 pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
     let rewriting = Rewriting::default();
     let inspected = sql(reader, MYSQL_STARTS, &MYSQL_FOOTER, |dump| {
@@ -37,13 +38,13 @@ pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
         if dump.has_failed {
             return Err(error);
         }
-        // Texts that are unclear may be right; everything else is damage.
+        // Ambiguous text may be valid; every other error means damage.
         if let Some(found) = carried(&error).filter(|found| found.code != FailureCode::HostileArchive) {
             return Err(io::Error::other(found.message));
         }
-        // Rows are never unclear.
+        // Rows are never ambiguous.
         if dump.is_of_rows {
-            return Err(io::Error::other(EngineError::incomplete(format!("The dump was changed on its way. {error}"))));
+            return Err(io::Error::other(EngineError::incomplete(format!("The dump was altered in transit. {error}"))));
         }
         io::copy(dump, &mut io::sink())?;
         Ok(Some(format!("This backup cannot be restored by itself. {error}")))
@@ -54,8 +55,8 @@ pub(super) fn mysql_dump(reader: &mut dyn Read) -> io::Result<Inspected> {
     Ok(Inspected { entries: inspected.entries + definitions, ..inspected })
 }
 
-/// A dump in SQL is whole when it begins as its tool begins every one, and ends with the line it ends all with.
-/// `read` reads it to its end, and may have something to say.
+/// An SQL dump is complete if it begins and ends with the lines that its tool writes in every dump. `read` reads it to
+/// its end and may return a warning.
 fn sql(
     reader: &mut dyn Read,
     starts: &[&[u8]],
@@ -67,7 +68,7 @@ fn sql(
     (&mut *reader).take(longest as u64).read_to_end(&mut head)?;
     if !starts.iter().any(|start| head.starts_with(start)) {
         return Err(io::Error::other(EngineError::incomplete(
-            "What came is no dump: it does not begin as the tool begins every one.",
+            "The output is not a dump: it does not begin the way the tool begins every dump.",
         )));
     }
     let mut dump = Watched {
@@ -82,14 +83,14 @@ fn sql(
     let mut last_lines = text.rsplit(|byte| *byte == b'\n').take(footer.lines_after + 1);
     if !last_lines.any(|line| line.starts_with(footer.text)) {
         return Err(io::Error::other(EngineError::incomplete(
-            "The dump does not end with the line that ends every whole one: the tool stopped before its end, or \
+            "The dump does not end with the line that ends every complete dump: the tool stopped early, or \
              something else was printed after it.",
         )));
     }
     Ok(Inspected { entries: dump.tables.count, warnings: warning.into_iter().collect(), ..Inspected::default() })
 }
 
-/// A dump in SQL, whose tables are counted and whose end is kept while somebody reads it.
+/// Counts the tables of an SQL dump and keeps its last bytes while it is read.
 struct Watched<'a> {
     reader: &'a mut dyn Read,
     is_of_rows: bool,
@@ -110,11 +111,11 @@ impl Read for Watched<'_> {
     }
 }
 
-/// Counts lines that create tables, wherever the chunks are cut.
+/// Counts the lines that create tables, even if they are split across chunks.
 #[derive(Default)]
 struct TableCount {
     count: u64,
-    /// How far into the words the current line has matched; `None` once it differs.
+    /// How many bytes of `WORDS` the current line has matched; `None` once it differs.
     matched: Option<usize>,
     is_started: bool,
 }

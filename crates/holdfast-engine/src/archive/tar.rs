@@ -1,6 +1,6 @@
-//! Tar archives, read and written by ourselves. What other programs wrote is understood in full or refused; what we
-//! write is read alike by GNU tar, bsdtar, BusyBox, Python and Go. Nothing of another program's headers is ever passed
-//! on: a reader that understood them differently could be led astray.
+//! Our own reader and writer of tar archives. Archives of other programs are understood completely or refused; those we
+//! write are read in the same way by GNU tar, bsdtar, BusyBox, Python and Go. Headers of other programs are never
+//! passed on: a reader that interprets them differently could be misled.
 
 mod header;
 mod pax;
@@ -15,13 +15,13 @@ pub(crate) use write::Writer;
 
 pub(crate) const BLOCK: usize = 512;
 
-/// What a member is.
+/// The kind of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemberKind {
     File,
     Directory,
     Symlink,
-    /// A further name of a file that came before.
+    /// A hard link to an earlier file.
     Hardlink,
     CharDevice {
         major: u32,
@@ -40,7 +40,7 @@ impl MemberKind {
     }
 }
 
-/// A moment, counted from 1970; `nanos` always counts forward.
+/// A point in time, counted from 1970; `nanos` always counts forward.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Time {
     pub seconds: i64,
@@ -48,13 +48,13 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    /// Microseconds, the nearest there are for moments that no calendar holds.
+    /// Microseconds since 1970; saturates for times that are out of range.
     pub(crate) fn micros(self) -> i64 {
         self.seconds.saturating_mul(1_000_000).saturating_add(i64::from(self.nanos / 1000))
     }
 }
 
-/// A stretch of a file that holds data; what lies between is a hole.
+/// A part of a file that contains data; the ranges between parts are holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub offset: u64,
@@ -64,10 +64,10 @@ pub(crate) struct Part {
 /// A member of an archive as we understood it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// As the archive names it, without a slash at its end.
+    /// As in the archive, without trailing slashes.
     pub path: Vec<u8>,
     pub kind: MemberKind,
-    /// Where a symbolic link points, or the name that a hard link repeats.
+    /// The target of a symbolic link, or the file that a hard link refers to.
     pub link: Vec<u8>,
     pub mode: u32,
     pub uid: u64,
@@ -75,9 +75,9 @@ pub(crate) struct Member {
     pub user: Vec<u8>,
     pub group: Vec<u8>,
     pub modified: Time,
-    /// The file's size, holes included.
+    /// The file's size, including holes.
     pub size: u64,
-    /// Where a file with holes has data, in order; `None` for all others.
+    /// Where a file with holes has data, in order; `None` for all other members.
     pub parts: Option<Vec<Part>>,
     /// Extended attributes and access control lists, as pax records.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,

@@ -1,5 +1,5 @@
-//! Takes a tar stream apart and puts its members somewhere, each looked at first: for folders of this machine, and for
-//! servers that have no tar of their own to do it.
+//! Unpacks a tar stream to a target and checks each member first: for folders on this machine, and for servers that
+//! have no tar of their own.
 
 use std::io::{self, Read};
 
@@ -10,7 +10,7 @@ use super::selection::{Selection, relative};
 use super::tar::{Member, MemberKind, Part, Reader, Time};
 use crate::error::{Result, classify};
 
-/// What is kept of a member besides its content.
+/// The metadata of a member that is restored with its content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts {
     pub mode: u32,
@@ -19,31 +19,31 @@ pub(crate) struct Facts {
     pub modified: Time,
 }
 
-/// What a file holds. Holes are never read: an archive of some hundred bytes can tell of a file of exabytes.
+/// The content of a file. Holes are never read: an archive of a few hundred bytes can describe a file of exabytes.
 pub(crate) struct FileContent<'a> {
     pub data: &'a mut dyn Read,
-    /// Where the data lies in a file with holes.
+    /// Where the data is in a file with holes.
     pub parts: Option<&'a [Part]>,
-    /// With its holes.
+    /// The size of the file, including holes.
     pub size: u64,
 }
 
-/// Where members go. Paths are relative, without `.` and `..`.
+/// Where members are written to. Paths are relative, without `.` and `..`.
 pub(crate) trait Target {
     fn directory(&mut self, path: &[u8], facts: Facts) -> io::Result<()>;
     fn file(&mut self, path: &[u8], facts: Facts, content: FileContent<'_>) -> io::Result<()>;
     fn symlink(&mut self, path: &[u8], link: &[u8], facts: Facts) -> io::Result<()>;
-    /// A further name of a file that came before.
+    /// A hard link to an earlier file.
     fn hardlink(&mut self, path: &[u8], target: &[u8]) -> io::Result<()>;
-    /// Anything that is none of these, told by name.
+    /// Any other kind of member, such as a pipe or a device.
     fn other(&mut self, path: &[u8]) -> io::Result<()>;
-    /// Access control lists and extended attributes of this member cannot be kept here.
+    /// Called for a member whose access control lists and extended attributes cannot be restored here.
     fn lose_attributes(&mut self, path: &[u8]);
-    /// All are there; what had to wait, such as times of folders, is done now.
+    /// Called after the last member, for what had to wait, such as setting the times of folders.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Reads to the end and puts what `selection` decides into `target`. `on_member` hears of each.
+/// Reads to the end and writes the members that `selection` decides on to `target`. `on_member` is called for each.
 pub(crate) fn unpack(
     reader: &mut dyn Read,
     selection: &mut Selection,
@@ -70,7 +70,7 @@ fn unpack_members(
     target.finish().map_err(|error| unplaced("the folders' times and modes", &error))
 }
 
-/// What cannot be put in its place is the target's fault, unless one of our own stages says otherwise.
+/// A failed write is attributed to the target, unless the error comes from one of our own stages.
 fn unwritten(member: &Member, error: &io::Error) -> io::Error {
     unplaced(&name_text(&member.path), error)
 }
@@ -103,8 +103,9 @@ fn place<R: Read>(member: &Member, content: &mut Reader<R>, target: &mut dyn Tar
     }
 }
 
-/// The mode of a member that loses its access control list. With a list, the group's bits are the most that anybody in
-/// the list has; without it, the group itself would get that. What the group has in the list counts as far as these go.
+/// The mode of a member that loses its access control list. With a list, the group bits are the mask, the maximum for
+/// everyone in the list; without it, the group itself would get those rights. So the group gets its own rights from the
+/// list, limited by the mask.
 fn mode_without_list(member: &Member) -> u32 {
     let list = member.attributes.iter().find(|(key, _)| key == b"SCHILY.acl.access");
     let rights = list.and_then(|(_, text)| {
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_its_list_a_member_gives_nobody_more() {
+    fn losing_its_list_gives_nobody_more_rights() {
         for (mode, list, expected) in [
             (0o670, "user::rw-,user:5:rwx,group::r--,mask::rwx,other::---", 0o640),
             (0o660, "user::rw-\ngroup::r-x\nmask::rw-\nother::---", 0o640),

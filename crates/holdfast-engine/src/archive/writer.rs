@@ -1,4 +1,4 @@
-//! Writes an archive: reads a plain stream once, hashes it, lists what is in it, compresses and encrypts it on the way.
+//! Writes an archive: reads a plain stream once and hashes, indexes, compresses and encrypts it.
 
 use holdfast_core::backup::EntryKind;
 use std::collections::VecDeque;
@@ -19,13 +19,13 @@ use super::inspect::inspect;
 use super::inspected::Inspected;
 use super::repack::{Readings, repack};
 use super::tar::Member;
-use super::{FRAME_BYTES, KeyTurn};
+use super::{FRAME_BYTES, KeyDerivation};
 use crate::error::{EngineError, Result, classify};
 use crate::progress::Progress;
 use crate::source::changes::Passed;
 use crate::source::{Batch, Inlet};
 
-/// What was written.
+/// A description of the archive that was written.
 #[derive(Debug, Clone)]
 pub(crate) struct Packed {
     pub plain_bytes: u64,
@@ -33,13 +33,13 @@ pub(crate) struct Packed {
     pub stored_bytes: u64,
     pub stored_sha256: String,
     pub entries: u64,
-    /// It holds no data: nothing but folders and empty files, or no table.
+    /// Whether it contains no data: only folders and empty files, or no table.
     pub is_empty: bool,
     pub notes: Vec<String>,
     pub warnings: Vec<String>,
 }
 
-/// What an archive is made with.
+/// What is needed to write an archive.
 pub(crate) struct Packing<'a> {
     pub content: Content,
     pub manifest: Manifest,
@@ -52,8 +52,8 @@ fn failed(error: io::Error) -> EngineError {
     classify(&error, FailureCode::Internal, "The archive cannot be written")
 }
 
-/// Reads `source` to its end and writes the archive to `out`; gives back what is under it. Blocks, so it wants a thread
-/// of its own.
+/// Reads `source` to its end and writes the archive to `out`; also returns the underlying writer. Blocks, so it must
+/// run on a separate thread.
 pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: Out<W>) -> Result<(Packed, W)> {
     let mut index = IndexWriter::new(&packing.manifest).map_err(failed)?;
     let mut framer = Framer::new(packing.pool, out);
@@ -70,28 +70,28 @@ pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: O
     };
     let inspected = match packing.content {
         Content::Files => repack(&mut source, &mut framer, &mut on_entry)
-            .map_err(|error| classify(&error, FailureCode::Incomplete, "The stream is not whole"))?,
+            .map_err(|error| classify(&error, FailureCode::Incomplete, "The stream is incomplete or damaged"))?,
         content => {
             let mut tee = Tee { source: &mut source, framer: &mut framer };
             let inspected = inspect(content, &mut tee, FailureCode::Incomplete, &mut on_entry)?;
             packing.progress.set_files(inspected.entries);
-            // What a parser leaves unread belongs to the stream all the same.
+            // Also archive what the parser left unread.
             io::copy(&mut tee, &mut io::sink()).map_err(failed)?;
             inspected
         }
     };
     if packing.content != Content::Files {
-        // A dump with notes was not understood, so its tables were not counted.
+        // A dump with notes has an unknown format, so its tables were not counted.
         has_data = inspected.entries > 0 || !inspected.notes.is_empty();
     }
-    // The proof that the server is done.
+    // Read to the end, which confirms that the server has finished.
     io::copy(&mut source, &mut io::sink()).map_err(failed)?;
     let (ended, sink) = framer.finish(index, inspected.entries).map_err(failed)?;
     let Inspected { notes, warnings, .. } = inspected;
     Ok((Packed { is_empty: !has_data, notes, warnings, ..ended }, sink))
 }
 
-/// A reader whose every byte also goes into the archive.
+/// A reader that also writes every byte to the archive.
 struct Tee<'a, R, W: Write> {
     source: &'a mut R,
     framer: &'a mut Framer<W>,
@@ -116,15 +116,15 @@ impl<W: Write> Write for Framer<W> {
     }
 }
 
-/// Where an archive goes: hashed as it is stored, and encrypted before that when there is a password.
+/// Where an archive is written to: encrypted if there is a password, and hashed as it is stored.
 pub(crate) enum Out<W: Write> {
     Plain(Hashed<W>),
     Sealed(StreamWriter<Hashed<W>>),
 }
 
 impl<W: Write> Out<W> {
-    /// With a password this derives a key, which takes a while and much memory.
-    pub(crate) fn open(sink: W, password: Option<&Secret>, turn: &KeyTurn) -> Result<Self> {
+    /// With a password, this derives a key, which takes time and a lot of memory.
+    pub(crate) fn open(sink: W, password: Option<&Secret>, turn: &KeyDerivation) -> Result<Self> {
         let sink = Hashed { sink, hash: Sha256::new(), bytes: 0 };
         match password {
             Some(password) => turn.seal(sink, password).map(Self::Sealed).map_err(failed),
@@ -168,7 +168,7 @@ impl<W: Write> Write for Hashed<W> {
     }
 }
 
-/// Cuts the plain stream into frames, has them compressed, and writes them in order.
+/// Splits the plain stream into frames, has them compressed, and writes them in order.
 struct Framer<W: Write> {
     pool: Pool,
     out: Out<W>,
@@ -211,7 +211,7 @@ impl<W: Write> Framer<W> {
     }
 
     fn send_off(&mut self) -> io::Result<()> {
-        // As many at once as there are threads, but where many runs share them one each is enough.
+        // As many frames at once as there are threads; if many runs share the threads, one per run is enough.
         let at_once = if self.pool.is_crowded() { 1 } else { self.pool.threads };
         while self.in_work.len() >= at_once {
             self.write_oldest()?;
@@ -227,7 +227,7 @@ impl<W: Write> Framer<W> {
 
     fn write_oldest(&mut self) -> io::Result<()> {
         let Some(oldest) = self.in_work.pop_front() else { return Ok(()) };
-        let mut frame = oldest.recv().map_err(|_| io::Error::other("a compressing thread is gone"))??;
+        let mut frame = oldest.recv().map_err(|_| io::Error::other("a compression thread is gone"))??;
         self.out.write_all(&frame.packed)?;
         self.sizes.push(u32::try_from(frame.packed.len()).map_err(io::Error::other)?);
         frame.plain.clear();
@@ -261,7 +261,7 @@ impl<W: Write> Framer<W> {
     }
 }
 
-/// What arrives from another task; a sender that goes away without the end is a failure.
+/// Reads what another task sends; if the sender is dropped before the end, reading fails.
 pub(crate) struct Received {
     inlet: Inlet,
     batch: std::vec::IntoIter<Bytes>,
@@ -270,7 +270,7 @@ pub(crate) struct Received {
     progress: Option<Arc<Progress>>,
 }
 
-/// How far the sender is.
+/// The progress of the sender.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     Reading,
@@ -309,7 +309,7 @@ impl Read for Received {
                 Batch::Chunks(chunks) => self.batch = chunks.into_iter(),
                 Batch::FirstEnd => self.at = At::FirstEnd,
                 Batch::End => self.at = At::End,
-                Batch::Second { .. } => return Err(io::Error::other("a second reading that nobody asked for")),
+                Batch::Second { .. } => return Err(io::Error::other("a second reading that was not requested")),
             }
         }
         let length = buffer.len().min(self.chunk.len());
@@ -321,7 +321,7 @@ impl Read for Received {
 
 impl Readings for Received {
     fn passed(&mut self, file: &Member) {
-        // Most sources need nobody to look again.
+        // Most sources drop the receiver because they do not check files again.
         self.inlet.passed.take_if(|passed| passed.blocking_send(Passed::of(file)).is_err());
     }
 

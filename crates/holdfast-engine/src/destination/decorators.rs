@@ -15,7 +15,8 @@ use super::{BlobStore, PartBody, Shape, Stat};
 use crate::error::Result;
 use crate::progress::Progress;
 
-/// How often and how long to try again. Waits double and are spread, so that many runs do not come back at once.
+/// How often and for how long to retry. Waits double and are randomised, so that many runs do not retry at the same
+/// time.
 #[derive(Debug, Clone, Copy)]
 pub struct RetryPolicy {
     pub first_wait: Duration,
@@ -35,7 +36,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Tries again what failed because the destination did not answer, or did not answer well.
+    /// Retries attempts that failed because the destination was unavailable.
     pub(super) async fn persist<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
@@ -51,7 +52,7 @@ impl RetryPolicy {
             if since.elapsed() + wait > self.give_up_after {
                 return Err(error);
             }
-            tracing::debug!(what, %error, ?wait, "the destination failed; trying again");
+            tracing::debug!(what, %error, ?wait, "the destination is unavailable; retrying");
             let spread = f64::from(u16::from_be_bytes(random::bytes())) / f64::from(u16::MAX);
             tokio::time::sleep(wait.mul_f64(0.5 + spread / 2.0)).await;
             wait = (wait * 2).min(self.longest_wait);
@@ -59,7 +60,7 @@ impl RetryPolicy {
     }
 }
 
-/// Tries again what failed in passing; everything else fails at once.
+/// Retries temporary failures; everything else fails at once.
 pub struct Retrying<S> {
     inner: S,
     policy: RetryPolicy,
@@ -121,25 +122,25 @@ impl<S: BlobStore> BlobStore for Retrying<S> {
     }
 }
 
-/// Told of every byte that is moved; see `Observed`.
+/// Is notified of every byte that is transferred; see `Observed`.
 #[async_trait]
 pub trait Observer: Send + Sync {
-    /// Before bytes are moved, either way.
+    /// Called before bytes are transferred in either direction.
     async fn before(&self, _bytes: u64) {}
 
-    /// After bytes have reached the destination.
+    /// Called after bytes have reached the destination.
     fn stored(&self, _bytes: u64) {}
 }
 
-/// A store with an observer of what it moves.
+/// A store with an observer of its transfers.
 pub struct Observed<T> {
     inner: Arc<dyn BlobStore>,
     observer: T,
 }
 
-/// Counts what reaches the destination.
+/// Counts the bytes that reach the destination.
 pub type Metered = Observed<Arc<Progress>>;
-/// Moves no more than so many bytes a second, counted over all parts of a run.
+/// Limits the transfer rate, over all parts of a run.
 pub type Throttled = Observed<Throttle>;
 
 impl<T: Observer> Observed<T> {
@@ -207,10 +208,10 @@ impl Observer for Arc<Progress> {
     }
 }
 
-/// So many bytes a second.
+/// A limit of bytes per second.
 pub struct Throttle {
     bytes_per_second: u64,
-    /// When the bytes let through so far will have taken their time.
+    /// When all bytes let through so far will have been transferred at the limited rate.
     free_at: Mutex<Instant>,
 }
 

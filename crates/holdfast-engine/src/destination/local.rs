@@ -1,4 +1,4 @@
-//! A folder of this machine, as a jail: everything is opened relative to it and no link leads out.
+//! A folder on this machine, used as a sandbox: everything is opened relative to it, and no link can lead out of it.
 
 use std::collections::HashMap;
 use std::io::{self, Seek as _, Write as _};
@@ -18,11 +18,11 @@ use holdfast_core::run::FailureCode;
 use super::{BlobStore, PartBody, PartPlan, Shape, Stat};
 use crate::error::{EngineError, Result};
 
-/// Tells the folder that was used before from an empty mount point in its place.
+/// The marker file, which distinguishes a folder that was used before from an empty mount point in its place.
 pub(super) const MARKER: &str = ".holdfast-destination";
-/// Written in order; a megabyte is past what a disk gains from larger writes.
+/// Parts are written in order; disks do not benefit from writes larger than a megabyte.
 const PART_BYTES: u64 = 1024 * 1024;
-/// Flushed this often: what piles up unwritten would hold up everybody else's fsync, the database's first of all.
+/// How often data is flushed: a large amount of unwritten data would delay every other fsync, above all the database's.
 const FLUSH_BYTES: u64 = 32 * 1024 * 1024;
 
 #[derive(Clone)]
@@ -30,12 +30,13 @@ pub struct Local(Arc<Inner>);
 
 struct Inner {
     root: Dir,
-    /// Uploads under way in this process.
+    /// Uploads in progress in this process.
     open: Mutex<HashMap<String, File>>,
 }
 
 impl Local {
-    /// Opens the folder. Without a marker to expect it is created and marked; with one it must carry that very one.
+    /// Opens the folder. If no marker is expected, the folder is created and marked; otherwise it must carry exactly
+    /// the expected marker.
     pub async fn open(folder: &Path, expected: Option<&str>) -> Result<(Self, String)> {
         let (folder, expected) = (folder.to_owned(), expected.map(str::to_owned));
         blocking(move || {
@@ -45,7 +46,7 @@ impl Local {
         .await
     }
 
-    /// The marker that a folder carries: it is of one that was used before.
+    /// Reads the marker of a folder that was used before.
     pub fn find_marker(folder: &Path) -> Result<String> {
         let text = std::fs::read_to_string(folder.join(MARKER)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => unmarked(&folder.display().to_string()),
@@ -68,7 +69,7 @@ pub(super) fn unmounted() -> EngineError {
 }
 
 pub(super) fn unmarked(folder: &str) -> EngineError {
-    let message = format!("{folder} is no folder that Holdfast has kept backups in.");
+    let message = format!("{folder} is not a folder that Holdfast has stored backups in.");
     EngineError::new(FailureCode::DestinationUnmounted, message)
 }
 
@@ -104,8 +105,8 @@ fn open_marked(folder: &Path, expected: Option<&str>) -> Result<(Dir, String)> {
     Ok((root, marker.map_err(|error| failed(&error, "cannot mark the folder"))?))
 }
 
-/// Marks a new folder, and gives the marker that it has from then on. Its first runs may begin at the same moment: the
-/// marker appears whole, and the first one counts for all.
+/// Marks a new folder and returns the marker that it has from then on. The first runs may begin at the same time: the
+/// marker is set atomically, and all of them use the first one.
 fn mark(root: &Dir) -> io::Result<String> {
     let marker = random::hex(&random::bytes::<16>());
     let write = |name: &str| -> io::Result<()> {
@@ -119,7 +120,7 @@ fn mark(root: &Dir) -> io::Result<String> {
     remove_if_there(root, &temporary)?;
     match linked {
         Ok(()) => {}
-        // Who was first may have swept away the one of another.
+        // Another run was first, and may have swept away our temporary marker.
         Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
             return Ok(root.read_to_string(MARKER)?.trim().to_owned());
         }
@@ -130,7 +131,7 @@ fn mark(root: &Dir) -> io::Result<String> {
     Ok(marker)
 }
 
-/// Removes markers that a killed process was about to set, once there is one.
+/// Removes temporary markers of processes that were killed, once the folder is marked.
 fn sweep(root: &Dir) -> io::Result<()> {
     for entry in root.entries()? {
         let name = entry?.file_name();
@@ -149,7 +150,7 @@ fn remove_if_there(root: &Dir, name: impl AsRef<Path>) -> io::Result<()> {
     }
 }
 
-/// What an error of the file system means. Nothing of it is tried again: a disk does not get better by itself.
+/// Classifies a file system error. None of them is retried: a disk does not recover by itself.
 fn failed(error: &io::Error, doing: &str) -> EngineError {
     use io::ErrorKind;
     let code = match error.kind() {
@@ -165,25 +166,25 @@ fn path(key: &str) -> Result<PathBuf> {
     if is_object_key(key) {
         return Ok(PathBuf::from(key));
     }
-    Err(EngineError::internal(format!("{key:?} is no key")))
+    Err(EngineError::internal(format!("{key:?} is not an object key")))
 }
 
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Where an upload grows: beside its final name, hidden.
+/// The path of an unfinished upload: a hidden file next to its final name.
 fn part_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     parent(path).join(format!(".{name}.part"))
 }
 
 fn sync_dir(root: &Dir, path: &Path) -> io::Result<()> {
-    // As a file: a handle for walking alone cannot be flushed.
+    // Opened as a file: a path-only directory handle cannot be flushed.
     root.open(path)?.into_std().sync_all()
 }
 
-/// Makes the folders of a path, each entered durably in the one above it.
+/// Creates the folders of a path and flushes the parent of each.
 fn create_parents(root: &Dir, folder: &Path) -> io::Result<()> {
     let mut made = PathBuf::from(".");
     for part in folder.components().filter(|part| matches!(part, std::path::Component::Normal(_))) {
@@ -210,12 +211,12 @@ impl Inner {
         let mut options = OpenOptions::new();
         let file = self.root.open_with(&part, options.write(true).create_new(true).mode(0o600));
         let id = part.to_string_lossy().into_owned();
-        self.uploads().insert(id.clone(), file.map_err(|error| failed(&error, "cannot begin a file"))?);
+        self.uploads().insert(id.clone(), file.map_err(|error| failed(&error, "cannot create a file"))?);
         Ok(id)
     }
 
     fn append(&self, upload_id: &str, body: &[Bytes]) -> Result<()> {
-        // Out of the map while it is written to, so that other uploads go on.
+        // Taken out of the map during the write, so that other uploads are not blocked.
         let file = self.uploads().remove(upload_id);
         let mut file = file.ok_or_else(|| EngineError::internal("a part of an upload that is not open"))?;
         let mut before = file.stream_position().map_err(|error| failed(&error, "cannot write"))?;
@@ -237,7 +238,7 @@ impl Inner {
         let file = file.ok_or_else(|| EngineError::internal("the end of an upload that is not open"))?;
         file.sync_all().map_err(|error| failed(&error, "cannot flush to the disk"))?;
         if self.root.symlink_metadata(&path).is_ok() {
-            return Err(EngineError::internal(format!("{key} is there already")));
+            return Err(EngineError::internal(format!("{key} already exists")));
         }
         let place = || -> io::Result<()> {
             self.root.rename(upload_id, &self.root, &path)?;
@@ -248,7 +249,7 @@ impl Inner {
 
     fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
         drop(upload_id.map(|id| self.uploads().remove(id)));
-        // Only ever the file that belongs to this key, whatever the id says.
+        // Only the file that belongs to this key is removed, whatever the id says.
         let part = part_path(&path(key)?);
         match self.root.remove_file(part) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&error, "cannot remove a part file")),
@@ -281,7 +282,7 @@ impl Inner {
                 let path = folder.join(name);
                 let key = path.to_string_lossy().into_owned();
                 let kind = entry.file_type().map_err(|error| failed(&error, "cannot list"))?;
-                // Into folders that can hold such keys, and no others.
+                // Enter only folders that can contain matching keys.
                 if kind.is_dir() && (prefix.starts_with(&format!("{key}/")) || key.starts_with(prefix)) {
                     folders.push(path);
                 } else if kind.is_file() && key.starts_with(prefix) {
@@ -353,7 +354,7 @@ impl BlobStore for Local {
             Ok(meta) if meta.is_file() => Ok(Some(Stat { size: meta.len(), etag: None, is_versioned: false })),
             Ok(_) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(&error, "cannot look at the file")),
+            Err(error) => Err(failed(&error, "cannot stat the file")),
         })
         .await
     }
@@ -388,7 +389,7 @@ mod tests {
         for _ in 0..20 {
             let folder = tempfile::tempdir().unwrap();
             let place = folder.path().join("new");
-            // Somebody was killed before it had marked the folder.
+            // A process was killed before it had marked the folder.
             std::fs::create_dir(&place).unwrap();
             std::fs::write(place.join(format!("{MARKER}-{}", "0".repeat(32))), "half").unwrap();
             let open = || open_marked(&place, None).unwrap().1;

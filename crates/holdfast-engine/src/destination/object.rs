@@ -1,4 +1,4 @@
-//! Reads an object in pieces, the next one fetched while this one is used. For threads that may block.
+//! Reads an object in pieces and prefetches the next ones. For threads that may block.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,21 +13,23 @@ use tokio_util::sync::CancellationToken;
 use super::BlobStore;
 use crate::error::{EngineError, Result};
 
-/// One request; large enough that a distant store is not asked too often.
+/// The size of one request; large enough that a distant store does not need too many.
 const PIECE_BYTES: u64 = 2 * 1024 * 1024;
-/// The first piece, which may be all that is wanted; while a key is derived from it, nothing more is held.
+/// The size of the first piece, which may be all that is needed. While a key is being derived, no more than this is
+/// held in memory.
 const FIRST_BYTES: u64 = 256 * 1024;
-/// Pieces fetched ahead once reading goes straight on.
+/// The number of pieces to prefetch during sequential reading.
 const AHEAD: usize = 3;
 
 type Digest = [u8; 32];
 
-/// The hashes of an object's blocks, once all of it was read and found to be what was written. A destination that
-/// exchanges the object between two readings is noticed before a byte of it is used. Five terabytes take 80 MB.
+/// The hashes of an object's blocks, set once the whole object was read and verified. If a destination replaces the
+/// object between two readings, this is detected before any changed byte is used. The hashes of five terabytes take 80
+/// MB.
 #[derive(Debug, Clone, Default)]
 pub struct Proven(Arc<OnceLock<Vec<Digest>>>);
 
-/// Takes the hashes of the blocks of an object that is read from its first byte.
+/// Computes the hashes of the blocks of an object that is read from its first byte.
 #[derive(Default)]
 pub(crate) struct Blocks {
     done: Vec<Digest>,
@@ -54,12 +56,12 @@ impl Blocks {
         self.filled = 0;
     }
 
-    /// Whoever read them says that the object is good.
+    /// To be called when the object was verified.
     pub(crate) fn prove(mut self, proven: &Proven) {
         if self.filled > 0 {
             self.end_block();
         }
-        // Whoever was first has read the same bytes.
+        // If another reader was first, it has read the same bytes.
         let _same = proven.0.set(self.done);
     }
 }
@@ -71,18 +73,19 @@ pub struct ObjectReader {
     runtime: Handle,
     position: u64,
     current: Bytes,
-    /// Where `current` ends; the pieces in `ahead` follow it.
+    /// The offset at which `current` ends; the pieces in `ahead` follow it.
     ends_at: u64,
     ahead: VecDeque<(u64, JoinHandle<Result<Bytes>>)>,
     is_straight: bool,
     cancel: CancellationToken,
     proven: Option<Proven>,
-    /// What lies before the position in the next piece, which begins where a block does.
+    /// How many bytes to skip in the next piece, which begins at a block boundary while `position` may lie within the
+    /// block.
     skipped: usize,
 }
 
 impl ObjectReader {
-    /// Must be called on a runtime, which fetches what is read.
+    /// Must be called within a runtime, which then fetches the pieces.
     pub fn new(store: Arc<dyn BlobStore>, key: &str, size: u64) -> Self {
         Self {
             store,
@@ -100,7 +103,7 @@ impl ObjectReader {
         }
     }
 
-    /// Gives only bytes that an earlier reading proved, if there was one.
+    /// Returns only bytes that match those of an earlier, verified reading, if there was one.
     #[must_use]
     pub fn like(mut self, proven: Option<&Proven>) -> Self {
         self.proven = proven.filter(|proven| proven.0.get().is_some()).cloned();
@@ -113,11 +116,11 @@ impl ObjectReader {
         let digest: Digest = Sha256::digest(piece).into();
         match blocks.get(first) {
             Some(expected) if *expected == digest => Ok(()),
-            _ => Err(EngineError::corrupt("The destination gave other bytes than when the backup was read before.")),
+            _ => Err(EngineError::corrupt("The destination sent other bytes than when the backup was read before.")),
         }
     }
 
-    /// Gives up when this is cancelled, also in the middle of a request: a destination may hang.
+    /// Stops when this token is cancelled, even in the middle of a request: a destination may hang.
     #[must_use]
     pub fn until(mut self, cancel: CancellationToken) -> Self {
         self.cancel = cancel;
@@ -204,7 +207,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_was_proven_once_is_what_is_read_again() {
+    async fn later_readings_return_only_verified_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn BlobStore> = Arc::new(Local::open(folder.path(), None).await.unwrap().0);
         let block = usize::try_from(PIECE_BYTES).unwrap();

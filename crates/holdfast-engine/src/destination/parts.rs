@@ -1,4 +1,4 @@
-//! The parts of an upload: how large each one is, and where it waits until the store has it.
+//! The parts of an upload: how large each one is, and where it is kept until the store has it.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -16,21 +16,21 @@ use crate::error::{EngineError, Result};
 
 const MIB: u64 = 1024 * 1024;
 
-/// How a store wants parts to be. The defaults are those of S3; tests have smaller ones.
+/// A store's limits for parts. The defaults are those of S3; tests use smaller ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartLimits {
-    /// The smallest and the largest part that the store takes.
+    /// The smallest and the largest part that the store accepts.
     pub least_bytes: u64,
     pub most_bytes: u64,
     pub max_parts: usize,
     pub max_object_bytes: u64,
-    /// The first part of an object whose size nobody knows.
+    /// The size of the first part of an object of unknown size.
     pub unknown_bytes: u64,
-    /// Larger parts wait in a file.
+    /// Larger parts are kept in a file.
     pub in_memory_bytes: u64,
-    /// So many parts are of one size, which some stores ask for; from then on they grow.
+    /// The number of parts that have the same size, which some stores prefer; later parts grow.
     pub equal_parts: usize,
-    /// Parts that grow are this share of what was sent before them.
+    /// The size of a growing part is that of all data sent before it divided by this.
     pub growth_share: u64,
 }
 
@@ -50,8 +50,8 @@ impl Default for PartLimits {
 }
 
 impl PartLimits {
-    /// How to cut an object of about this size; 0 is unknown. What is expected, and a quarter more, fits into equal
-    /// parts. With `all_equal` they never grow: for stores that refuse anything else.
+    /// How to divide an object of about this size into parts; 0 means unknown. The expected size plus a quarter fits
+    /// into equal parts. With `all_equal` parts never grow, for stores that require this.
     pub(crate) fn plan(self, expected_bytes: u64, all_equal: bool) -> PartPlan {
         let first_bytes = match expected_bytes {
             0 if all_equal => self.in_memory_bytes,
@@ -66,7 +66,7 @@ impl PartLimits {
     }
 }
 
-/// How one upload is cut.
+/// How one upload is divided into parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartPlan {
     pub(crate) first_bytes: u64,
@@ -75,7 +75,7 @@ pub struct PartPlan {
 }
 
 impl PartPlan {
-    /// Parts of one size, as many as there are, all in memory.
+    /// Parts of one size, without a limit on their number, all in memory.
     pub(crate) fn fixed(part_bytes: u64) -> Self {
         let limits = PartLimits {
             max_parts: usize::MAX,
@@ -86,7 +86,7 @@ impl PartPlan {
         Self { first_bytes: part_bytes, all_equal: true, limits }
     }
 
-    /// The size of a part by its number, when so much was sent before it.
+    /// The size of the part with this index, after `sent_bytes` have been sent.
     pub(crate) fn part_bytes(&self, index: usize, sent_bytes: u64) -> u64 {
         if self.all_equal || index < self.limits.equal_parts {
             return self.first_bytes;
@@ -96,7 +96,7 @@ impl PartPlan {
     }
 }
 
-/// What a part holds. Cheap to clone, so that it can be sent again.
+/// The content of a part. Cheap to clone, so that it can be sent again.
 #[derive(Debug, Clone)]
 pub enum PartBody {
     Memory(Vec<Bytes>),
@@ -118,7 +118,7 @@ impl PartBody {
     }
 }
 
-/// A part in a file without a name: whatever happens to the process, nothing of it stays.
+/// A part in an unnamed temporary file: nothing of it is left behind, even if the process is killed.
 #[derive(Debug)]
 pub struct SpooledPart {
     file: File,
@@ -127,7 +127,7 @@ pub struct SpooledPart {
     md5: String,
 }
 
-/// What is read of a spooled part at once.
+/// How much of a spooled part is read at once.
 const PIECE_BYTES: u64 = 256 * 1024;
 
 impl SpooledPart {
@@ -139,7 +139,7 @@ impl SpooledPart {
         &self.md5
     }
 
-    /// The piece that begins there; nothing at the end.
+    /// The piece that begins at `offset`; `None` at the end.
     pub(crate) fn piece(&self, offset: u64) -> io::Result<Option<Bytes>> {
         let length = PIECE_BYTES.min(self.bytes.saturating_sub(offset));
         if length == 0 {
@@ -162,7 +162,7 @@ impl SpooledPart {
     }
 }
 
-/// Where a large part is gathered.
+/// Collects a large part in a file.
 pub(crate) struct Spool {
     file: File,
     bytes: u64,
@@ -203,7 +203,8 @@ impl Spool {
 
 fn cannot_hold(error: &io::Error) -> EngineError {
     EngineError::internal(format!(
-        "Large uploads keep a part at a time in a file of Holdfast's data folder, and this one could not be written: {error}."
+        "Large uploads keep one part at a time in a file in Holdfast's data folder. This file could not be written: \
+         {error}."
     ))
 }
 
@@ -211,7 +212,7 @@ fn cannot_hold(error: &io::Error) -> EngineError {
 mod tests {
     use super::*;
 
-    /// Sizes of the parts of an object of this size.
+    /// The part sizes of an object of this size.
     fn cut(plan: &PartPlan, object_bytes: u64) -> Vec<u64> {
         let (mut parts, mut sent) = (Vec::new(), 0);
         while sent < object_bytes {

@@ -28,14 +28,14 @@ use crate::egress::{self, Egress, Limits};
 use crate::error::EngineError;
 use crate::remote::{LEAST_BYTES_A_SECOND, Pace, stalled};
 
-/// Error answers are read up to here; real ones stay below 1 KiB.
+/// How much of an error response is read; real ones stay below 1 KiB.
 const ERROR_BODY: usize = 64 * 1024;
-/// A listing page (1000 keys of up to 1 KiB each, escaped) stays below this.
+/// The size limit of other XML responses. A listing page (1000 keys of up to 1 KiB each, escaped) stays below this.
 const XML_BODY: usize = 16 * 1024 * 1024;
-/// Keys on one page of a listing, as S3 has it.
+/// The number of keys on one page of a listing in S3.
 const PAGE_KEYS: usize = 1000;
-/// Stores may send pages that are not full, and even empty ones; a listing in more than ten times as many pages as it
-/// needs has no end.
+/// Stores may send pages that are not full, or even empty. A listing with more than ten times as many pages as
+/// necessary is considered endless.
 const SHORT_PAGES: usize = 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -52,9 +52,9 @@ pub struct S3Config {
     /// Trusted in addition to the system's certificates.
     pub ca_pem: Option<Vec<u8>>,
     pub egress: Egress,
-    /// For one request as a whole, so it bounds how slow a link may move one part.
+    /// The time limit for a whole request, which also determines the slowest link that can still transfer a part.
     pub timeout: Duration,
-    /// How long an answer may be silent, and the time over which it must move at all.
+    /// How long a response may be silent, and the time over which its minimum transfer rate is measured.
     pub stall: Duration,
     pub parts: PartLimits,
 }
@@ -62,12 +62,12 @@ pub struct S3Config {
 /// One bucket.
 pub struct S3 {
     store: AmazonS3,
-    /// Where requests go that object_store cannot make: it wants bodies in memory.
+    /// For requests that object_store cannot make, since it requires bodies to be in memory.
     client: reqwest::Client,
     egress: Arc<Egress>,
-    /// With the bucket, where it is in the host name.
+    /// Includes the bucket if that is part of the host name.
     endpoint: Url,
-    /// In front of keys, where the bucket is not in the host name.
+    /// The path prefix of keys if the bucket is not part of the host name.
     bucket: Option<String>,
     region: String,
     credential: AwsCredential,
@@ -117,7 +117,7 @@ impl S3 {
         Ok(Self { store, client, egress, endpoint, bucket, region, credential, timeout, stall, parts })
     }
 
-    /// Sends a part from its file, signed as object_store signs the others.
+    /// Sends a part from its file, signed in the same way as object_store signs the others.
     async fn put_spooled(
         &self,
         key: &str,
@@ -161,12 +161,12 @@ impl S3 {
             return Err(Answer { status, code: code(&body) }.classify());
         }
         let tag = tag.as_ref().and_then(|tag| tag.to_str().ok());
-        let missing = || EngineError::new(FailureCode::DestinationFailed, "the store took a part without naming it");
+        let missing = || EngineError::new(FailureCode::DestinationFailed, "the store returned no ETag for a part");
         tag.map(str::to_owned).ok_or_else(missing)
     }
 }
 
-/// A path as signatures want it: everything but letters, digits and `-._~/` as its bytes in hexadecimal.
+/// Percent-encodes a path as required for signatures: every byte except letters, digits and `-._~/`.
 fn encoded(path: &str) -> String {
     let mut out = String::with_capacity(path.len() + 1);
     for byte in path.bytes() {
@@ -213,12 +213,12 @@ fn path(key: &str) -> Result<Path, EngineError> {
     })
 }
 
-/// Small parts that travel at once.
+/// The number of small parts that are sent concurrently.
 const PARALLEL_PARTS: u64 = 3;
-/// A part that waits in a file may take as long as it takes at this rate, when that is longer than for other requests.
+/// A part from a file may take as long as it takes at this rate, if that is longer than the limit for other requests.
 const SLOWEST_PART_BYTES_PER_SEC: u64 = 256 * 1024;
 
-/// Cloudflare's R2 joins parts only when all but the last are of one size.
+/// Cloudflare's R2 requires all parts except the last to have the same size.
 fn wants_equal_parts(endpoint: &Url) -> bool {
     let host = endpoint.host_str().unwrap_or_default();
     host == "r2.cloudflarestorage.com" || host.ends_with(".r2.cloudflarestorage.com")
@@ -273,7 +273,7 @@ impl BlobStore for S3 {
     async fn stat(&self, key: &str) -> Result<Option<Stat>, EngineError> {
         match self.store.head(&path(key)?).await.map_err(error) {
             Ok(meta) => {
-                // Where versions were never kept, or no longer are, objects have none, or one that is called "null".
+                // If versioning was never enabled, or is suspended, objects have no version or one called "null".
                 let is_versioned = meta.version.is_some_and(|version| version != "null");
                 Ok(Some(Stat { size: meta.size, etag: meta.e_tag, is_versioned }))
             }
@@ -348,7 +348,7 @@ fn absent_is_fine(result: Result<(), EngineError>) -> Result<(), EngineError> {
     }
 }
 
-/// An error answer, reduced to what may be shown.
+/// An error response, reduced to what may be shown.
 #[derive(Debug, Clone)]
 struct Answer {
     status: StatusCode,
@@ -372,7 +372,7 @@ impl Answer {
         EngineError::new(kind, format!("{text} ({self})"))
     }
 
-    /// The code decides where there is one, since stores differ in the status they pair with it.
+    /// The error code takes precedence if there is one, since stores differ in the status they send with it.
     fn meaning(&self) -> (FailureCode, &'static str) {
         const BUSY: (FailureCode, &str) = (FailureCode::DestinationUnavailable, "the store is busy or failing");
         const DENIED: (FailureCode, &str) = (FailureCode::DestinationDenied, "the store denies access");
@@ -433,7 +433,7 @@ impl Answer {
     }
 }
 
-/// What an error of the client means to the engine.
+/// Converts an error of the client to one of the engine.
 #[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
 fn error(error: object_store::Error) -> EngineError {
     let mut next: Option<&(dyn StdError + 'static)> = Some(&error);
@@ -451,7 +451,7 @@ fn error(error: object_store::Error) -> EngineError {
     })
 }
 
-/// Hands out the transport that was made before, as making it can fail in ways of its own.
+/// Provides a transport that was created earlier, since its creation can fail with errors of its own.
 #[derive(Debug)]
 struct Prepared(HttpClient);
 
@@ -461,9 +461,9 @@ impl HttpConnector for Prepared {
     }
 }
 
-/// The wire under object_store: guards literal addresses and turns error answers into [`Answer`].
+/// The transport below object_store: checks literal addresses and turns error responses into [`Answer`].
 ///
-/// object_store's own error types cannot be named from outside and print the whole answer, hence here.
+/// This is done here because object_store's own error types are private and print the whole response.
 #[derive(Debug)]
 struct Transport {
     client: reqwest::Client,
@@ -492,17 +492,16 @@ impl HttpService for Transport {
         if !post && !listing {
             return Ok(HttpResponse::from_parts(parts, body));
         }
-        // object_store would read these without a limit.
-        // Stores send a blank now and then for as long as they put parts together.
+        // object_store would read these without a limit. Stores occasionally send whitespace while they join the parts.
         let pace = if complete { Pace::patient(self.stall) } else { Pace::new(self.stall) };
         let mut body = bounded(body, XML_BODY, pace).await?;
         if complete {
             let text = String::from_utf8_lossy(&body);
-            // Completion may fail after its 200 was sent.
+            // Completion may fail after the status 200 was sent.
             if text.contains("<Error>") || text.contains("<Error ") {
                 return Err(fail(Answer { status, code: code(&body) }));
             }
-            // object_store takes a key such as "SlowDown" in this answer for an error: pass on the ETag alone.
+            // object_store mistakes a key such as "SlowDown" in this response for an error: pass on only the ETag.
             if let Some(etag) = between(&text, "<ETag>", "</ETag>") {
                 let xml = format!("<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>");
                 body = xml.into_bytes();
@@ -513,7 +512,8 @@ impl HttpService for Transport {
 }
 
 impl Transport {
-    /// The head of the answer. It has to begin in the time of a stall, after as much time as the body may take.
+    /// Waits for the head of the response. It must begin within the stall time plus the time that the request body may
+    /// take.
     async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let body = request.body().content_length() as u64;
         let limit = self.stall + Duration::from_secs(body / LEAST_BYTES_A_SECOND);
@@ -522,7 +522,7 @@ impl Transport {
     }
 }
 
-/// The body, as long as it stays within `limit` and keeps coming.
+/// Reads the body; fails if it exceeds `limit` or stalls.
 async fn bounded(body: HttpResponseBody, limit: usize, mut pace: Pace) -> Result<Vec<u8>, HttpError> {
     let (mut chunks, mut all) = (body.bytes_stream(), Vec::new());
     let slow = |error: EngineError| HttpError::new(HttpErrorKind::Unknown, error);
@@ -544,7 +544,7 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
     Some(rest.split_once(close)?.0)
 }
 
-/// The S3 error code of an answer, if it looks like one.
+/// The S3 error code in a response, if it looks like one.
 fn code(body: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(body);
     let code = between(&text, "<Code>", "</Code>")?.trim();

@@ -1,5 +1,5 @@
-//! A folder of a server, over SFTP. One connection, used by one request at a time; when it breaks, the next request makes
-//! another one, and an upload goes on where its last part ended.
+//! A folder on a server, accessed over SFTP. There is one connection, used by one request at a time; if it breaks, the
+//! next request opens another one, and an upload continues where its last part ended.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,30 +23,30 @@ use crate::sftp::{
 };
 use crate::ssh::{Connection, Credential, SshError, Target, Timeouts};
 
-/// The server confirms each part, so a part has to be worth a round trip.
+/// The server confirms each part, so a part must be large enough to be worth a round trip.
 const PART_BYTES: u64 = 8 * 1024 * 1024;
-/// Flushed this often, so that the end of an upload does not wait for all of it.
+/// How often data is flushed, so that the end of an upload does not have to wait for all of it.
 const FLUSH_BYTES: u64 = 64 * 1024 * 1024;
-/// A marker is 32 characters; whatever is longer is none.
+/// The most that is read of a marker, which has 32 characters.
 const MARKER_BYTES: u64 = 64;
-/// Names and folders that a listing looks at. An installation keeps far fewer objects at one destination.
+/// The maximum number of names that a listing reads. An installation has far fewer objects at one destination.
 const LISTED_NAMES: usize = 4_000_000;
-/// With less room than this, a write that failed has failed for want of it.
+/// If less space than this is free, a failed write is attributed to a full disk.
 const LEAST_FREE_BYTES: u64 = 1024 * 1024;
 
 pub struct Sftp {
     target: Target,
     egress: Egress,
     connect_within: Duration,
-    /// For one request as a whole.
+    /// The time limit for one whole request.
     request_within: Duration,
-    /// For one reply of the server.
+    /// The time limit for one reply of the server.
     reply_within: Duration,
     root: String,
     can_flush: bool,
-    /// None while nobody is connected. Whoever takes it out and is stopped leaves none.
+    /// `None` while not connected. A request that takes the session and is cancelled leaves `None`.
     session: tokio::sync::Mutex<Option<Session>>,
-    /// Where each part ends, of uploads under way.
+    /// The end offsets of the parts of each upload in progress.
     uploads: Mutex<HashMap<String, Vec<u64>>>,
 }
 
@@ -58,8 +58,8 @@ struct Session {
 }
 
 impl Sftp {
-    /// Connects and finds the folder. Without a marker to expect it is created and marked; with one it must carry that
-    /// very one.
+    /// Connects and opens the folder. If no marker is expected, the folder is created and marked; otherwise it must
+    /// carry exactly the expected marker.
     pub async fn open(
         settings: &SftpDestination,
         plan: &DestinationPlan,
@@ -67,7 +67,7 @@ impl Sftp {
     ) -> Result<(Self, DestinationIdentity)> {
         let mut store = Self::new(settings, plan, how)?;
         let (host_key, can_flush) = how.retry.persist("connect", || store.connect()).await?;
-        // Whoever answers the next time has to be the same, also before that is on record.
+        // Later connections must reach the same server, even before its key is recorded.
         store.target.pinned_host_key = Some(host_key.clone());
         store.can_flush = can_flush;
         let found = how.retry.persist("marker", || store.read_marker()).await?;
@@ -81,7 +81,7 @@ impl Sftp {
         Ok((store, identity))
     }
 
-    /// The marker that a folder carries: it is of one that was used before.
+    /// Reads the marker of a folder that was used before.
     pub async fn find_marker(
         settings: &SftpDestination,
         plan: &DestinationPlan,
@@ -118,8 +118,8 @@ impl Sftp {
     }
 }
 
-/// The session, for one request. It goes back only when the request has come to its end: one that breaks off leaves
-/// replies behind that nobody waits for.
+/// The session, for the duration of one request. It is returned only when the request is complete: an interrupted
+/// request leaves replies behind that nobody waits for.
 struct Lease<'a> {
     slot: tokio::sync::MutexGuard<'a, Option<Session>>,
     session: Session,
@@ -130,7 +130,7 @@ impl Lease<'_> {
         *self.slot = Some(self.session);
     }
 
-    /// Gives the session back, unless what was done ended it.
+    /// Returns the session, unless the result says that it is over.
     fn settle<T>(self, done: Result<T, SftpError>) -> Result<T, SftpError> {
         if !done.as_ref().is_err_and(SftpError::is_final) {
             self.give_back();
@@ -155,7 +155,7 @@ impl Sftp {
             Connection::open(&self.target, None, timeouts, &self.egress).await.map_err(|error| not_reached(&error))?;
         let channel = connection.sftp_channel().await.map_err(|error| match error {
             SshError::ExecRefused => {
-                EngineError::new(FailureCode::DestinationFailed, "The destination's server offers no SFTP.")
+                EngineError::new(FailureCode::DestinationFailed, "The destination's server does not offer SFTP.")
             }
             error => not_reached(&error),
         })?;
@@ -164,7 +164,7 @@ impl Sftp {
         Ok(Session { client, open_file: None, connection })
     }
 
-    /// The fingerprint of the server's host key, and whether it flushes files when asked.
+    /// Returns the fingerprint of the server's host key, and whether the server can flush files.
     async fn connect(&self) -> Result<(String, bool)> {
         self.within(async {
             let lease = self.lease().await?;
@@ -192,7 +192,7 @@ impl Sftp {
         if is_object_key(key) {
             return Ok(join(&self.root, key));
         }
-        Err(EngineError::internal(format!("{key:?} is no key")))
+        Err(EngineError::internal(format!("{key:?} is not an object key")))
     }
 
     async fn read_marker(&self) -> Result<Option<String>> {
@@ -209,7 +209,8 @@ impl Sftp {
         .await
     }
 
-    /// Makes and marks the folder, and gives the marker that it has from then on: the first one counts, whoever set it.
+    /// Creates and marks the folder, and returns the marker that it has from then on: the first one that any run has
+    /// set.
     async fn mark(&self) -> Result<String> {
         let marker = random::hex(&random::bytes::<16>());
         let (path, temporary) = (join(&self.root, MARKER), join(&self.root, &format!("{MARKER}-{marker}")));
@@ -221,7 +222,7 @@ impl Sftp {
                 write_file(client, &temporary, marker.as_bytes()).await?;
                 match client.rename(temporary.as_bytes(), path.as_bytes()).await {
                     Err(error) if error.is_final() => Err(error),
-                    // Another run was first, or else no marker is found below.
+                    // Either another run was first, or the check below finds no marker.
                     Err(_) => absent_is_fine(client.remove(temporary.as_bytes()).await),
                     Ok(()) => Ok(()),
                 }
@@ -230,11 +231,11 @@ impl Sftp {
             lease.settle(marked).map_err(|error| failed("cannot mark the folder", &error))
         })
         .await?;
-        let unmarked = || EngineError::new(FailureCode::DestinationFailed, "The destination's folder takes no marker.");
+        let unmarked = || EngineError::new(FailureCode::DestinationFailed, "Cannot mark the destination's folder.");
         self.read_marker().await?.ok_or_else(unmarked)
     }
 
-    /// Why a write failed. SFTP has no word for a full disk.
+    /// Determines why a write failed: SFTP has no status code for a full disk.
     async fn write_failed(&self, doing: &str, error: SftpError) -> EngineError {
         if !error.is(StatusCode::Failure) {
             return failed(doing, &error);
@@ -242,7 +243,7 @@ impl Sftp {
         let space = async {
             let mut lease = self.lease().await?;
             let space = lease.session.client.space(self.root.as_bytes()).await;
-            lease.settle(space).map_err(|error| failed("cannot ask for the room", &error))
+            lease.settle(space).map_err(|error| failed("cannot query the free space", &error))
         };
         match self.within(space).await {
             Ok(space) if space.free_bytes < LEAST_FREE_BYTES || space.free_files == Some(0) => {
@@ -262,7 +263,7 @@ impl Sftp {
         while let Some(folder) = folders.pop() {
             let path = if folder.is_empty() { self.root.clone() } else { join(&self.root, &folder) };
             let mut reading = match Folder::open(client, path.as_bytes(), FolderLimits::default()).await {
-                // Somebody removed it meanwhile.
+                // It has been removed in the meantime.
                 Err(error) if error.is(StatusCode::NoSuchFile) && !folder.is_empty() => continue,
                 opened => opened?,
             };
@@ -272,7 +273,8 @@ impl Sftp {
                     return Err(SftpError::Limit("The destination holds too many files to list.".to_owned()));
                 }
                 for name in page {
-                    // What is no text has no key, so it is not ours; what is hidden is not there yet.
+                    // Names that are not UTF-8 are not keys, so they are not ours; hidden files are unfinished uploads
+                    // or markers.
                     let Ok(text) = String::from_utf8(name.name) else { continue };
                     let key = if folder.is_empty() { text.clone() } else { format!("{folder}/{text}") };
                     if text.starts_with('.') || !is_object_key(&key) {
@@ -283,7 +285,7 @@ impl Sftp {
                         None => client.lstat(join(&self.root, &key).as_bytes()).await?.kind(),
                     };
                     match kind {
-                        // Into folders that can hold such keys, and no others.
+                        // Enter only folders that can contain matching keys.
                         Some(FileKind::Directory)
                             if prefix.starts_with(&format!("{key}/")) || key.starts_with(prefix) =>
                         {
@@ -314,7 +316,8 @@ impl Sftp {
 #[async_trait]
 impl BlobStore for Sftp {
     fn shape(&self, _expected_bytes: u64) -> Shape {
-        // A server that flushes answers for its bytes, as a disk does. What another one took is read back.
+        // Data flushed by the server counts as stored, as on a local disk. If the server cannot flush, the backup is
+        // read back.
         Shape { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_tags: !self.can_flush }
     }
 
@@ -346,7 +349,7 @@ impl BlobStore for Sftp {
             let client = &mut lease.session.client;
             let opened = async {
                 make_folders(client, parent(&part)).await?;
-                // What an attempt before this one left is written over.
+                // Overwrites what an earlier attempt left.
                 client.open(part.as_bytes(), OpenMode::Truncate, private(0o600)).await
             };
             let opened = opened.await;
@@ -360,7 +363,7 @@ impl BlobStore for Sftp {
                 self.uploads().insert(part.clone(), Vec::new());
                 Ok(part)
             }
-            Err(error) => Err(self.write_failed("cannot begin a file", error).await),
+            Err(error) => Err(self.write_failed("cannot create a file", error).await),
         }
     }
 
@@ -402,7 +405,7 @@ impl BlobStore for Sftp {
                 if flushes { client.fsync(&handle).await } else { Ok(()) }
             };
             let written = written.await;
-            // After an error, replies to other pieces are still to come: such a session is not used again.
+            // After an error, replies to other pieces are still outstanding, so the session is not used again.
             if written.is_ok() {
                 lease.give_back();
             }
@@ -441,7 +444,7 @@ impl BlobStore for Sftp {
                     )));
                 }
                 if exists(client, &path).await? {
-                    return Err(SftpError::Limit(format!("{} is there already", name_text(path.as_bytes()))));
+                    return Err(SftpError::Limit(format!("{} already exists", name_text(path.as_bytes()))));
                 }
                 client.rename(upload_id.as_bytes(), path.as_bytes()).await?;
                 flush_folder(client, parent(&path)).await
@@ -459,7 +462,7 @@ impl BlobStore for Sftp {
     }
 
     async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
-        // Only ever the file that belongs to this key, whatever the id says.
+        // Only the file that belongs to this key is removed, whatever the id says.
         let part = part_path(&self.path(key)?);
         drop(upload_id.map(|id| self.uploads().remove(id)));
         self.within(async {
@@ -486,9 +489,9 @@ impl BlobStore for Sftp {
             match lease.settle(found) {
                 Ok(found) if found.kind().is_some_and(|kind| kind != FileKind::Regular) => Ok(None),
                 Ok(Attributes { size: Some(size), .. }) => Ok(Some(Stat { size, etag: None, is_versioned: false })),
-                Ok(_) => Err(failed("cannot look at the file", &SftpError::Protocol("a file without a size"))),
+                Ok(_) => Err(failed("cannot stat the file", &SftpError::Protocol("a file without a size"))),
                 Err(error) if error.is(StatusCode::NoSuchFile) => Ok(None),
-                Err(error) => Err(failed("cannot look at the file", &error)),
+                Err(error) => Err(failed("cannot stat the file", &error)),
             }
         })
         .await
@@ -530,7 +533,7 @@ impl BlobStore for Sftp {
 }
 
 impl Session {
-    /// The open file of an upload; after another connection was made, it is opened again.
+    /// The open file of an upload; it is reopened after a reconnect.
     async fn handle(&mut self, upload_id: &str) -> Result<Handle, SftpError> {
         match &self.open_file {
             Some((open, handle)) if open == upload_id => return Ok(handle.clone()),
@@ -555,7 +558,7 @@ fn parent(path: &str) -> &str {
     }
 }
 
-/// Where an upload grows: beside its final name, hidden.
+/// The path of an unfinished upload: a hidden file next to its final name.
 fn part_path(path: &str) -> String {
     let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
     join(parent(path), &format!(".{name}.part"))
@@ -580,7 +583,7 @@ async fn exists(client: &mut Client, path: &str) -> Result<bool, SftpError> {
     }
 }
 
-/// Makes a folder and those above it that are missing.
+/// Creates a folder and its missing parents.
 async fn make_folders(client: &mut Client, folder: &str) -> Result<(), SftpError> {
     let mut missing = Vec::new();
     let mut at = folder;
@@ -593,7 +596,7 @@ async fn make_folders(client: &mut Client, folder: &str) -> Result<(), SftpError
     }
     for folder in missing.into_iter().rev() {
         match client.mkdir(folder.as_bytes(), private(0o700)).await {
-            // Another run may have made it at the same moment.
+            // Another run may have created it at the same time.
             Err(error) if !error.is_final() && is_folder(client, folder).await? => {}
             made => made?,
         }
@@ -609,7 +612,7 @@ async fn is_folder(client: &mut Client, path: &str) -> Result<bool, SftpError> {
     }
 }
 
-/// Writes a small file and has it flushed where the server can.
+/// Writes a small file and flushes it if the server can.
 async fn write_file(client: &mut Client, path: &str, body: &[u8]) -> Result<(), SftpError> {
     let mut writer = FileWriter::open(client, path.as_bytes(), OpenMode::Truncate, private(0o600)).await?;
     writer.write(client, body).await?;
@@ -620,7 +623,7 @@ async fn write_file(client: &mut Client, path: &str, body: &[u8]) -> Result<(), 
     client.close(&handle).await
 }
 
-/// Gives a file its name, in place of what an attempt before this one may have put there.
+/// Renames a file, replacing what an earlier attempt may have left there.
 async fn replace(client: &mut Client, from: &str, to: &str) -> Result<(), SftpError> {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     if client.extensions().posix_rename {
@@ -630,7 +633,8 @@ async fn replace(client: &mut Client, from: &str, to: &str) -> Result<(), SftpEr
     client.rename(from, to).await
 }
 
-/// Brings a new name to the disk, as far as a server knows how: some open no folders, and then there is nothing to ask for.
+/// Flushes a new name to disk if the server supports it: some servers cannot open folders, in which case nothing can be
+/// done.
 async fn flush_folder(client: &mut Client, folder: &str) -> Result<(), SftpError> {
     if !client.extensions().fsync {
         return Ok(());
@@ -653,7 +657,7 @@ async fn flush_folder(client: &mut Client, folder: &str) -> Result<(), SftpError
     }
 }
 
-/// The bytes of a range, as far as there are any.
+/// Reads the bytes of a range, or fewer at the end of the file.
 async fn read_range(client: &mut Client, path: &str, range: Range<u64>) -> Result<Bytes, SftpError> {
     let mut reader = FileReader::open_range(client, path.as_bytes(), range).await?;
     let mut body = BytesMut::new();
@@ -668,7 +672,7 @@ fn denied(why: &str) -> EngineError {
     EngineError::new(FailureCode::DestinationDenied, format!("The destination's server: {why}"))
 }
 
-/// Why there is no connection.
+/// The error for a failure to connect.
 fn not_reached(error: &SshError) -> EngineError {
     let code = match error {
         SshError::Auth("key") => {

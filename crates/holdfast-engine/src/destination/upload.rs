@@ -1,4 +1,4 @@
-//! Brings a stream of bytes into a store as one object: in parts, several at once, confirmed at the end.
+//! Uploads a stream of bytes to a store as one object: in parts, several concurrently, confirmed at the end.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -20,25 +20,25 @@ use super::parts::Spool;
 use super::{BlobStore, PartBody, Shape};
 use crate::error::{EngineError, Result};
 
-/// What crosses from the packing thread at once.
+/// The size of the chunks that the packing thread sends.
 const CHUNK_BYTES: usize = 128 * 1024;
-/// Chunks that wait for the destination; more would only be memory.
+/// The number of chunks that may wait for the destination; more would only use memory.
 const WAITING_CHUNKS: usize = 4;
 
-/// Told before anything is created at the destination, so that whoever finds this run lost can clean up after it.
+/// Records an upload before anything is created at the destination, so that it can be cleaned up if the run is lost.
 #[async_trait]
 pub trait Journal: Send + Sync {
     async fn upload_begins(&self, key: &str) -> Result<()>;
     async fn upload_begun(&self, key: &str, upload_id: &str) -> Result<()>;
 }
 
-/// Where the packing thread writes. Dropped without `finish`, the upload is given up.
+/// Where the packing thread writes to. If it is dropped without `finish`, the upload is abandoned.
 pub(crate) struct Sink {
     chunks: mpsc::Sender<Message>,
     filling: Vec<u8>,
 }
 
-/// What was written to a sink, for the upload that takes it.
+/// What was written to a sink, to be uploaded.
 pub(crate) struct Written(mpsc::Receiver<Message>);
 
 enum Message {
@@ -66,7 +66,7 @@ impl Sink {
     }
 
     fn send(&self, message: Message) -> io::Result<()> {
-        // The upload has failed and says so itself.
+        // The upload has failed and reports that itself.
         self.chunks.blocking_send(message).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
@@ -86,40 +86,40 @@ impl Write for Sink {
     }
 }
 
-/// An upload and what it works with.
+/// An upload and what it needs.
 pub(crate) struct Upload {
     pub store: Arc<dyn BlobStore>,
     pub key: String,
-    /// About how large it will be; 0 is unknown.
+    /// The approximate size; 0 means unknown.
     pub expected_bytes: u64,
-    /// Bounds the memory of all uploads of the process together.
+    /// Limits the memory of all uploads of the process together.
     pub memory: Arc<Semaphore>,
-    /// Where parts wait that are too large for memory.
+    /// Where parts that are too large for memory are kept.
     pub spool_folder: PathBuf,
     pub journal: Arc<dyn Journal>,
     pub cancel: CancellationToken,
 }
 
-/// How long a destination may take to drop an upload; later it is asked again.
+/// How long a destination may take to discard an upload; if it takes longer, the cleanup is tried again later.
 const ABORT_LIMIT: Duration = Duration::from_secs(20);
 
-/// A permit of the memory bound stands for this much.
+/// The amount of memory that one permit of the memory limit stands for.
 pub(crate) const PERMIT_BYTES: usize = 1024 * 1024;
 
-/// What the destination said when it was asked for the new object.
+/// What the destination reports about the new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Uploaded {
     pub size: u64,
-    /// Its checksum is that of what was sent. Without it only reading back can tell.
+    /// Whether the store confirmed that it holds the bytes that were sent; otherwise only reading them back can tell.
     pub is_proven: bool,
-    /// What is deleted later stays at the destination as an older version.
+    /// Whether deleted objects remain at the destination as older versions.
     pub is_versioned: bool,
 }
 
-/// A part that the store has taken.
+/// A part that the store has accepted.
 struct SentPart {
     id: String,
-    /// Of what was sent, whatever the store says that it has.
+    /// The digest of the bytes that were sent, independent of what the store reports.
     digest: Option<String>,
 }
 
@@ -128,7 +128,7 @@ struct Part {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A part that is being gathered.
+/// A part that is being collected.
 enum Gathering {
     Memory(Vec<Bytes>, u64),
     File(Spool),
@@ -162,7 +162,7 @@ impl Gathering {
 }
 
 impl Upload {
-    /// Starts the task that takes from a sink.
+    /// Starts the task that uploads what is written to a sink.
     pub(crate) fn start(self, written: Written) -> JoinHandle<Result<Uploaded>> {
         tokio::spawn(self.run(written.0))
     }
@@ -171,7 +171,7 @@ impl Upload {
         let begun = OnceLock::new();
         let stored = tokio::select! {
             stored = self.store_all(&mut chunks, &begun) => stored,
-            // Also in the middle of a request: a destination that hangs must not keep a cancelled run alive.
+            // Even in the middle of a request: a destination that hangs must not keep a cancelled run alive.
             () = self.cancel.cancelled() => Err(EngineError::cancelled()),
         };
         if let (Err(error), Some(upload_id)) = (&stored, begun.get()) {
@@ -185,7 +185,7 @@ impl Upload {
         self.journal.upload_begins(&self.key).await?;
         let (first, is_last) = self.next_part(chunks, shape, 0, 0).await?;
         if let (PartBody::Memory(chunks), true) = (&first.body, is_last) {
-            // Small enough for one request, which is whole or not at all.
+            // Small enough for a single request, which is stored completely or not at all.
             return self.put_whole(chunks.concat().into(), shape).await;
         }
         let upload_id = self.store.begin(&self.key).await?;
@@ -194,17 +194,17 @@ impl Upload {
         self.put_parts(upload_id, (first, is_last), chunks, shape).await
     }
 
-    /// Whatever the reason, nothing partial stays. What cannot be removed now is in the journal.
+    /// Discards the partial upload. What cannot be removed now is recorded in the journal.
     async fn give_up(&self, upload_id: &str, reason: &EngineError) {
-        tracing::debug!(key = self.key, %reason, "giving up an upload");
+        tracing::debug!(key = self.key, %reason, "abandoning an upload");
         match tokio::time::timeout(ABORT_LIMIT, self.store.abort(&self.key, Some(upload_id))).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(key = self.key, %error, "an unfinished upload was left behind"),
-            Err(_) => tracing::warn!(key = self.key, "an unfinished upload was left behind: no answer"),
+            Err(_) => tracing::warn!(key = self.key, "an unfinished upload was left behind: no response"),
         }
     }
 
-    /// Gathers the part of this number, after so much was sent; true when the stream has ended with it.
+    /// Collects the part with this index, after `sent_bytes` have been sent. Returns true if the stream ended with it.
     async fn next_part(
         &self,
         chunks: &mut mpsc::Receiver<Message>,
@@ -226,7 +226,7 @@ impl Upload {
                 Some(Message::End) => is_last = true,
                 None => return Err(EngineError::cancelled()),
             }
-            // Only once there is something to hold: a source that sends nothing takes nobody's memory.
+            // Acquired only once there is data, so that a source that sends nothing uses none of the shared memory.
             if permit.is_none() {
                 let acquired = self.memory.clone().acquire_many_owned(permits).await;
                 permit = Some(acquired.map_err(EngineError::internal)?);
@@ -281,7 +281,7 @@ impl Upload {
         let ids = sent.into_iter().map(|part| part.id).collect();
         match self.store.complete(&self.key, upload_id, ids).await {
             Ok(()) => {}
-            // The answer was lost or the upload is gone: the object itself tells whether it was joined.
+            // The response was lost or the upload is gone: check whether the object was completed.
             Err(error) if matches!(error.code, FailureCode::DestinationUnavailable | FailureCode::Missing) => {
                 if self.store.stat(&self.key).await?.is_none() {
                     return Err(error);
@@ -296,7 +296,7 @@ impl Upload {
         let (store, key, upload_id) = (self.store.clone(), self.key.clone(), upload_id.to_owned());
         tokio::spawn(async move {
             let Part { body, permit } = part;
-            // Beside the request, on a thread that may be busy for a while.
+            // Computed in parallel with the request, on a blocking thread.
             let digest = match &body {
                 PartBody::Memory(chunks) if shape.has_tags => {
                     let chunks = chunks.clone();
@@ -322,12 +322,12 @@ impl Upload {
         })
     }
 
-    /// Asks the destination for what it has now. The size must be right. A tag that is not the digest proves nothing
-    /// either way: some kinds of encryption make tags of another sort.
+    /// Checks what the destination has now. The size must match. A tag that differs from the digest proves nothing
+    /// either way: with some kinds of encryption, tags are not digests.
     async fn confirm(&self, size: u64, digest: Option<String>, shape: Shape) -> Result<Uploaded> {
         let failed = |what: String| Err(EngineError::new(FailureCode::DestinationFailed, what));
         let Some(stat) = self.store.stat(&self.key).await? else {
-            return failed("The destination took the backup, but does not have it.".to_owned());
+            return failed("The destination accepted the backup, but does not have it.".to_owned());
         };
         if stat.size != size {
             return failed(format!("The destination has {} bytes of a backup of {size}.", stat.size));
@@ -345,8 +345,8 @@ async fn finished(under_way: &mut VecDeque<AbortOnDropHandle<Result<SentPart>>>)
     }
 }
 
-/// What S3 makes of the parts' MD5 digests: the digest of all of them, and their number. `None` where a part's tag is not
-/// the digest of what was sent.
+/// The ETag that S3 derives from the parts' MD5 digests: the digest of all of them, and their number. `None` if a
+/// part's tag is not the digest of what was sent.
 fn composite_etag(parts: &[SentPart]) -> Option<String> {
     let mut hash = Md5::new();
     for part in parts {
@@ -385,7 +385,7 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// Parts of 5 MiB, which is the least that moto takes; they grow after two and wait in files above 6 MiB.
+    /// Parts of 5 MiB, the minimum that moto accepts; they grow after two and are kept in files above 6 MiB.
     const SMALL: PartLimits = PartLimits {
         least_bytes: 5 * MIB,
         most_bytes: 11 * MIB,
@@ -432,7 +432,7 @@ mod tests {
         let body = body.to_vec();
         let writing = tokio::task::spawn_blocking(move || sink.write_all(&body).and_then(|()| sink.finish()));
         let uploaded = upload.start(written).await.unwrap();
-        // An upload that failed takes no more; it says why itself.
+        // A failed upload accepts no more data and reports the reason itself.
         let _ = writing.await.unwrap();
         uploaded
     }
@@ -482,7 +482,7 @@ mod tests {
         check_growing(&server.endpoint()).await;
     }
 
-    /// A second opinion: another implementation of S3, where it is installed.
+    /// Checks against another implementation of S3, if it is available.
     #[expect(clippy::print_stderr, reason = "a test that leaves something out says so")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn moto_joins_parts_that_grow() {

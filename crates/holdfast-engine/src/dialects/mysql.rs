@@ -91,7 +91,7 @@ impl Dialect for Mysql {
             (_, false) => {
                 "The database named holdfast_… that this run made on the server is incomplete and can be dropped."
             }
-            // Databases cannot be renamed, so the copies may be all that is whole.
+            // Databases cannot be renamed, so the copies may be the only complete data.
             (_, true) => {
                 "What was there may be gone or half replaced. Databases named holdfast_… on the server are copies of \
                  what was being restored, whole ones if the log says that they were being replaced: look at them \

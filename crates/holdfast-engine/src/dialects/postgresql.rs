@@ -28,7 +28,7 @@ const DATABASES: &str = "SELECT datname || chr(9) || CASE WHEN has_database_priv
     pg_database_size(datname) ELSE 0 END FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY datname";
 const TABLES: &str = "SELECT COUNT(*) || chr(9) || pg_database_size(current_database()) FROM pg_tables WHERE \
     schemaname NOT IN ('pg_catalog', 'information_schema')";
-/// Every server has this one, and everybody may connect to it unless somebody forbade it.
+/// A database that every server has and that every user may connect to by default.
 const FIRST: &str = "postgres";
 
 #[async_trait]
@@ -59,7 +59,7 @@ impl Dialect for Postgresql {
 
     async fn describe(&self, at: Remote<'_>, source: &DatabasePlan, manifest: &mut Manifest) -> Result<()> {
         const NOT_TOLD: &str = "Encoding, owner, privileges and settings of the database are not in this backup";
-        // Those of a whole server are in its archive.
+        // For a whole server, these facts are in its archive.
         if let Some(name) = &source.name {
             let asked = postgres_server::ask_database(at, &source.login, name).await;
             manifest.postgres = unless_cancelled(asked, at.context, NOT_TOLD)?.map(Box::new);
@@ -96,11 +96,11 @@ impl Dialect for Postgresql {
             (Content::PostgresServerSql, true) => HALF_REPLACED,
             (Content::PostgresServerSql, false) => "",
             (_, false) => "Databases named holdfast_restore_… on the server are incomplete and can be dropped.",
-            // Names are swapped at the end.
+            // The databases are renamed at the end.
             (_, true) => {
-                "The databases may have been replaced already: look whether they are what was restored. Databases \
+                "The databases may have been replaced already: check whether they are what was restored. Databases \
                  named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what \
-                 was there before: look whether the restored one is in its place before you drop it. If nobody can \
+                 was there before: check that the restored one is in its place before you drop it. If nobody can \
                  connect to a database any more, run ALTER DATABASE … ALLOW_CONNECTIONS true for it."
             }
         }

@@ -1,5 +1,6 @@
-//! SQLite. A database is a file; its own tool copies it while programs write to it, and puts it back the same way. The file
-//! itself is never read or replaced under a program that has it open: what is in its log would be lost or belong to another.
+//! SQLite. A database is a file; the `sqlite3` tool copies it while programs write to it, and restores it in the same
+//! way. The file itself is never read or replaced while a program has it open: the content of its write-ahead log would
+//! be lost, or would belong to another database.
 
 use async_trait::async_trait;
 use holdfast_core::backup::name_text;
@@ -25,7 +26,7 @@ static TOOLS: Tools = Tools { dump: &["sqlite3"], package: "sqlite3", all: &["sq
 
 const TOOL: &str = "sqlite3";
 
-/// What scripts end with, beside the status of the tool itself.
+/// The exit codes of the scripts, in addition to those of the tool itself.
 mod exit {
     pub(super) const NO_FILE: u32 = 81;
     pub(super) const UNREADABLE: u32 = 82;
@@ -37,26 +38,26 @@ mod exit {
     pub(super) const OTHER: u32 = 89;
 }
 
-/// Functions of every script. What is in a database is never evaluated: the tool has functions that run programs and write
-/// files, and a constraint can call them. So there is no check of what a database holds; bytes are proven by their number
-/// and hash. The tool guesses what a file is, and opens some others as something else, so only files that begin as
-/// databases do are opened. It reads neither options nor addresses from a name with a slash before it, and nothing from the
-/// account's own settings.
+/// Functions used by every script. Expressions in a database are never evaluated: the tool has functions that run
+/// programs and write files, and a constraint can call them. So the content of a database is not checked; it is
+/// verified by its size and hash. The tool guesses the type of a file and opens some as something other than a
+/// database, so only files that begin like a database are opened. A name preceded by a folder is not taken for an
+/// option or a URI, and the account's own settings are not read.
 const COMMON: &str = r#"command -v sqlite3 >/dev/null 2>&1 || exit 98
 open() { sqlite3 -batch -init /dev/null "$@"; }
 is_database() { [ "$(dd if="$1" bs=15 count=1 2>/dev/null)" = 'SQLite format 3' ]; }
 "#;
 
-/// `$1` is the path. Read-only: a journal that somebody laid beside the file could name any file to be deleted, and the tool
-/// would do so when it rolls it back. A log (WAL) of a program that ended is read all the same.
+/// `$1` is the path. Opened read-only: a malicious journal next to the file could name any file for deletion, and the
+/// tool would delete it when rolling back. The write-ahead log of a program that has ended is still read.
 const OPEN: &str = r#"case $1 in /*) f=$1 ;; *) f=$PWD/$1 ;; esac
 read_from() { open -readonly "$f" '.timeout 60000' "$@"; }
 [ -f "$f" ] || exit 81
 [ -r "$f" ] && is_database "$f" || exit 82
 "#;
 
-/// The copy is made in a folder of its own and goes with it, whatever ends the script. In one transaction: programs that
-/// write meanwhile would make the tool begin again and again.
+/// The copy is made in a temporary folder that is removed however the script ends. It is made in one transaction,
+/// otherwise programs that write to the database would make the tool start over again and again.
 const DUMP: &str = r#"umask 077
 for t in "${TMPDIR:-}" /var/tmp /tmp; do
     case $t in /*) [ -w "$t" ] && break ;; esac
@@ -73,8 +74,8 @@ const SIZE: &str = r#"read_from 'SELECT COUNT(*) FROM sqlite_master WHERE type =
 wc -c < "$f"
 "#;
 
-/// What is there: nothing, a database, something else, or what a database that is gone left. A journal that is not empty is
-/// not rolled back by us, for the reason above.
+/// Determines what exists at the path: nothing, a database, something else, or remains of a database that is gone. A
+/// journal that is not empty is not rolled back by us, for the reason given above.
 const LOOK: &str = r#"look() {
     if [ -e "$1" ]; then
         [ -f "$1" ] && is_database "$1" || return 89
@@ -86,8 +87,8 @@ const LOOK: &str = r#"look() {
 }
 "#;
 
-/// `$2` is the size and `$3` says whether a database that is there is replaced: by the tool, in one transaction, so that
-/// programs that have it open see the one or the other.
+/// `$2` is the size and `$3` says whether an existing database is replaced. The tool does so in one transaction, so
+/// that programs that have it open see either the old or the new content.
 const RESTORE: &str = r#"f=$1; u=$(umask); umask 077
 cd "${f%/*}/" || exit 84
 f=./${f##*/}
@@ -116,34 +117,36 @@ fn path_of(source: &DatabasePlan) -> Result<&str> {
     source.path.as_deref().ok_or_else(|| EngineError::internal("a database that is a file has no path"))
 }
 
-/// What a script's own status means.
+/// The error for one of the scripts' own exit codes.
 fn ended(status: Option<u32>, path: &str) -> Option<EngineError> {
     let path = name_text(path.as_bytes());
     let (code, message) = match status? {
         exit::NO_FILE => (FailureCode::SourceMissing, format!("There is no file {path} on the server.")),
         exit::UNREADABLE => {
-            (FailureCode::SourceUnreadable, format!("{path} is empty, no SQLite database, or may not be read."))
+            (FailureCode::SourceUnreadable, format!("{path} is empty, not an SQLite database, or not readable."))
         }
         exit::NO_ROOM => (
             FailureCode::TargetFull,
-            "There is no room for the database on the server. A backup needs as much as the database takes, in TMPDIR, \
-             /var/tmp or /tmp; a restore needs it beside the database."
+            "The server has no space for the database. A backup needs as much as the size of the database, in TMPDIR, \
+             /var/tmp or /tmp; a restore needs it next to the database."
                 .to_owned(),
         ),
-        exit::NO_FOLDER => (FailureCode::TargetUnwritable, format!("The folder of {path} is not on the server.")),
-        exit::IS_THERE => (FailureCode::TargetNotEmpty, format!("{path} is there already; nothing was changed.")),
+        exit::NO_FOLDER => (FailureCode::TargetUnwritable, format!("The folder of {path} does not exist.")),
+        exit::IS_THERE => (FailureCode::TargetNotEmpty, format!("{path} already exists; nothing was changed.")),
         exit::REMAINS => (
             FailureCode::TargetNotEmpty,
             format!(
-                "Beside {path} is a -journal, or a -wal of a database that is gone; nothing was changed. Let the program \
-                 that it belongs to recover, or move it away."
+                "Next to {path} is a -journal, or a -wal of a database that is gone; nothing was changed. Let the \
+                 program that it belongs to recover it, or move it away."
             ),
         ),
-        exit::CUT => (FailureCode::Lost, "The database did not reach the server whole; nothing was changed.".to_owned()),
+        exit::CUT => {
+            (FailureCode::Lost, "The database did not reach the server whole; nothing was changed.".to_owned())
+        }
         exit::OTHER => (
             FailureCode::TargetNotEmpty,
             format!(
-                "{path} is there and no SQLite database; nothing was changed. Move it away, with its -wal and -shm, or \
+                "{path} is not an SQLite database; nothing was changed. Move it away, with its -wal and -shm, or \
                  restore to another path."
             ),
         ),
@@ -173,7 +176,7 @@ impl Dialect for Sqlite {
         &TOOLS
     }
 
-    /// There is no server to ask.
+    /// SQLite has no server.
     async fn has(&self, _: Remote<'_>, _: &Login, _: Option<&str>) -> Result<bool> {
         Ok(false)
     }
@@ -193,7 +196,7 @@ impl Dialect for Sqlite {
         Ok(Size { entries: numbers.next().unwrap_or(0), bytes: numbers.next().unwrap_or(0) })
     }
 
-    /// The file says everything itself.
+    /// The file contains everything itself.
     async fn describe(&self, _: Remote<'_>, _: &DatabasePlan, _: &mut Manifest) -> Result<()> {
         Ok(())
     }
@@ -219,8 +222,8 @@ impl Dialect for Sqlite {
 
     fn left_behind(&self, _: Content, has_written: bool) -> &'static str {
         if has_written {
-            "The database is what it was before, or what was restored: it is replaced in one transaction. Files named \
-             .holdfast-… beside it can be deleted."
+            "The database is either unchanged or restored: it is replaced in one transaction. Files named .holdfast-… \
+             next to it can be deleted."
         } else {
             ""
         }

@@ -1,6 +1,6 @@
 //! Routines, triggers, views and events of a MariaDB database as data. A backup asks the server for each of them and
-//! writes them behind the dump of the tables, one line each, as statements that anybody can load. What people wrote is in
-//! hexadecimal digits and becomes one prepared statement, so neither a client nor we have to find out where it ends.
+//! writes them after the dump of the tables, one line each, as statements that anybody can load. What people wrote is
+//! in hexadecimal digits and becomes one prepared statement, so neither a client nor we have to find out where it ends.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,13 +16,13 @@ use super::statements::{Rules, is_clear};
 use super::{View, is_word, name_length};
 use crate::error::{EngineError, Result};
 
-/// The line before them. Names in comments of the tools follow two dashes, whatever lines they hold.
+/// The line before them. In comments of the tools, each line of a name follows two dashes, so none can look like this.
 pub(crate) const BEGIN: &str = "/* Routines, triggers, views and events */";
 /// The line after them. It begins like the one that ends dumps of the tools.
 pub(crate) const END: &str = "-- Dump completed, with routines, triggers, views and events";
 /// The line after tables and sequences, before their rows.
 pub(crate) const TABLES_END: &str = "/* Rows */";
-/// All of them in one database. They are held in memory.
+/// The most bytes of all definitions of one database. They are held in memory.
 pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 
 /// In the order in which they are made: views may call functions, and events begin to run.
@@ -30,7 +30,7 @@ pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 pub(crate) enum DefinitionKind {
     Sequence,
     Table,
-    /// Where a sequence is, once all rows are known.
+    /// The current value of a sequence, once all rows are known.
     SequenceValue,
     Function,
     Procedure,
@@ -60,7 +60,7 @@ impl DefinitionKind {
         matches!(self, Self::Sequence | Self::Table)
     }
 
-    /// As statements name it, and the server's lists.
+    /// The keyword in statements and in the server's lists.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Sequence => "SEQUENCE",
@@ -81,16 +81,16 @@ impl DefinitionKind {
     }
 }
 
-/// How the server read a statement when it was made.
+/// The session settings with which the server read a statement when it was created.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub character_set: String,
     pub collation: String,
     pub sql_mode: String,
-    /// Events alone have one.
+    /// Only events have one.
     pub time_zone: Option<String>,
-    /// The collation that the database had then and the one that it has now, when they differ: parameters without one
-    /// take it from there.
+    /// The collations that the database had then and has now, if they differ: parameters without their own use that of
+    /// the database.
     pub collations: Option<(String, String)>,
 }
 
@@ -109,7 +109,7 @@ impl Reading {
             && self.collations.iter().all(|(then, now)| is_word(then) && is_word(now))
     }
 
-    /// What comes before a statement and after it.
+    /// The statements that come before and after a statement.
     fn around(&self) -> (String, String) {
         let Self { character_set, collation, sql_mode, .. } = self;
         let zone = self.time_zone.as_ref().map(|zone| format!("time_zone = '{zone}', ")).unwrap_or_default();
@@ -126,23 +126,23 @@ impl Reading {
     }
 }
 
-/// One of them.
+/// A table, sequence, routine, trigger, view or event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Definition {
     pub kind: DefinitionKind,
     pub name: String,
-    /// As the server gives it, in the character set that it was made in.
+    /// As the server prints it, in the character set that it was created in.
     pub statement: Vec<u8>,
     pub reading: Reading,
 }
 
-/// How much of a text one statement holds, which no server takes for too long; the digits are twice as many.
+/// How much of a text one statement holds, which every server accepts; it has twice as many digits.
 const PIECE: usize = 256 * 1024;
 const MORE: &str = "SET @holdfast = CONCAT(@holdfast, X'";
 const PREPARED: &str = "PREPARE holdfast FROM @holdfast; EXECUTE holdfast; DEALLOCATE PREPARE holdfast;";
 
 impl Definition {
-    /// Whether this is what a server says, and nothing else.
+    /// Whether this is a definition as a server prints it, and nothing else.
     pub(crate) fn is_plausible(&self) -> bool {
         let is_statement = match self.kind {
             DefinitionKind::View => self.view(String::new()).parts().is_some(),
@@ -183,7 +183,7 @@ impl Definition {
         begins(words) || self.kind == DefinitionKind::Function && begins("AGGREGATE FUNCTION")
     }
 
-    /// The statements that make it in the database that is in use, as a line.
+    /// One line of statements that create it in the current database.
     pub(crate) fn line(&self) -> String {
         let (before, after) = self.reading.around();
         let mut pieces = self.statement.chunks(PIECE).map(random::hex);
@@ -196,7 +196,7 @@ impl Definition {
         )
     }
 
-    /// Reads such a line; `None` when it is any other.
+    /// Parses such a line; `None` for any other line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (kind, rest) = line.strip_prefix("/* ")?.split_once(" */ SET @holdfast = X'")?;
         let (kind, name) = kind.rsplit_once(' ')?;
@@ -245,8 +245,8 @@ impl Definition {
         self.reading.character_set.starts_with("utf8")
     }
 
-    /// The part that servers give in UTF-8, while the rest is in the character set that it was made in: the comment of a
-    /// routine, the definer of a trigger, and of an event everything but what it does.
+    /// The part that servers print in UTF-8, while the rest is in the character set that it was created in: the comment
+    /// of a routine, the definer of a trigger, and everything of an event except its body.
     pub(crate) fn part_in_utf8(&self, comment: &str) -> Option<Range<usize>> {
         let part = match self.kind {
             _ if self.is_in_utf8() => None,
@@ -263,14 +263,15 @@ impl Definition {
         part.filter(|part| !self.statement[part.clone()].is_ascii())
     }
 
-    /// The same for what comes from lists, which are in UTF-8 as a whole.
+    /// As `part_in_utf8`, for definitions from the server's lists, which are completely in UTF-8.
     pub(crate) fn whole_in_utf8(&self) -> Option<Range<usize>> {
         (!self.is_in_utf8() && !self.statement.is_ascii()).then_some(0..self.statement.len())
     }
 
-    /// The same routine or event with its comment as its own mode reads it: servers write comments with escapes in any mode.
+    /// Rewrites the comment of a routine or event for its own SQL mode: servers print comments with escapes in any
+    /// mode.
     pub(crate) fn with_readable_comment(mut self, comment: &str) -> Self {
-        // Of an event, all but what it does is in UTF-8.
+        // Everything of an event except its body is in UTF-8.
         let is_event = self.kind == DefinitionKind::Event;
         let is_readable = is_event || self.is_in_utf8() || comment.is_ascii();
         if !is_readable || !self.reading.sql_mode.contains("NO_BACKSLASH_ESCAPES") {
@@ -278,7 +279,7 @@ impl Definition {
         }
         let text = format!("'{}'", comment.replace('\'', "''")).into_bytes();
         let found = if is_event {
-            // Whoever looks for what an event does passes over texts with escapes and without.
+            // The search for the body of an event skips literals with and without escapes.
             let is_clear = literal_length(&text) == text.len();
             event_comment_at(&self.statement, comment.as_bytes()).filter(|_| is_clear)
         } else {
@@ -290,7 +291,7 @@ impl Definition {
         self
     }
 
-    /// The same event, which does not run.
+    /// The same event, disabled.
     pub(crate) fn disabled(self) -> Self {
         const ENABLE: &[u8] = b" ENABLE";
         let head = event_head(&self.statement).unwrap_or(0);
@@ -300,12 +301,12 @@ impl Definition {
         Self { statement, ..self }
     }
 
-    /// Whom it runs as, in quotes.
+    /// The user that it runs as, quoted.
     pub(crate) fn definer(&self) -> Option<&[u8]> {
         definer_at(&self.statement).map(|at| &self.statement[at])
     }
 
-    /// The statement of a view with this name; `None` when it has it already.
+    /// The statement of a view with this name; `None` if it has that name already.
     pub(crate) fn with_name(&self, name: &str) -> Option<Vec<u8>> {
         let rest = self.view(String::new()).parts()?.rest;
         let (head, found) = self.statement.split_at(self.statement.len() - rest.len());
@@ -314,19 +315,20 @@ impl Definition {
         (found[..length] != own).then(|| [head, &own, &found[length..]].concat())
     }
 
-    /// The same as something of whoever makes it.
+    /// The same without its definer, so that it belongs to the user who creates it.
     pub(crate) fn without_definer(self) -> Self {
         Self { statement: without_definer(&self.statement), ..self }
     }
 
-    /// The same for a database with another name. The head of a trigger may name the one that it was made in; `None` when
-    /// it cannot be told where, so that the trigger could be made there.
+    /// The same for a database with another name. The head of a trigger may contain the name of its original database;
+    /// `None` if it is unclear where, since the trigger could then be created there.
     pub(crate) fn moved(self, old: &str, new: &str) -> Option<Self> {
         let rules = Rules::of(&self.reading.character_set, &self.reading.sql_mode);
         let statement = match self.kind {
             DefinitionKind::Trigger => {
                 let head = &self.statement[..head_length(&self.statement)?];
-                // Comments that only some read, and characters that are blanks in some sets and letters in others.
+                // Comments that not everybody reads alike, and characters that are blanks in some character sets and
+                // letters in others.
                 let is_odd = outside_quotes(head, |rest| {
                     let is_comment =
                         [b"/*!".as_slice(), b"/*M!", b"--", b"#"].iter().any(|mark| rest.starts_with(mark));
@@ -354,8 +356,8 @@ impl Definition {
         Some(Self { statement, ..self })
     }
 
-    /// As a server of this version can make it. MySQL from 8.0 on has no mode for users that `GRANT` makes, which MariaDB has
-    /// set from the start, and refuses to hear of it; `GRANT` makes no users there.
+    /// Adapts it to a server of this version. MariaDB sets `NO_AUTO_CREATE_USER` by default; MySQL from 8.0 on does not
+    /// know this mode and refuses it, since `GRANT` never creates users there.
     pub(crate) fn for_version(mut self, version: &str) -> Self {
         let major = version.split('.').next().and_then(|number| number.parse::<u32>().ok());
         if !version.contains("MariaDB") && major >= Some(8) {
@@ -365,7 +367,8 @@ impl Definition {
         self
     }
 
-    /// For servers that prepare no such statement: the client has to find its end, by a delimiter that nobody knows.
+    /// For servers that cannot prepare such statements: the client has to find the end, by a delimiter that nobody
+    /// knows.
     pub(crate) fn delimited(&self, delimiter: &str) -> Result<Vec<u8>> {
         let Reading { character_set, sql_mode, .. } = &self.reading;
         is_clear(&self.statement, Rules::of(character_set, sql_mode))?;
@@ -376,13 +379,13 @@ impl Definition {
     }
 }
 
-/// Where what an event does begins. Before it, all text is in quotes.
+/// Where the body of an event begins. Before it, all text is quoted.
 fn event_head(statement: &[u8]) -> Option<usize> {
     const DO: &[u8] = b" DO ";
     outside_quotes(statement, |rest| rest.starts_with(DO)).map(|at| at + DO.len())
 }
 
-/// Where the comment of a routine is, with its quotes.
+/// Where the comment of a routine is, including its quotes.
 fn comment_at(statement: &[u8], comment: &[u8]) -> Option<Range<usize>> {
     const COMMENT: &[u8] = b"\n    COMMENT ";
     if comment.is_empty() {
@@ -393,7 +396,7 @@ fn comment_at(statement: &[u8], comment: &[u8]) -> Option<Range<usize>> {
     texts.find(|text| unquoted(&statement[text.clone()]).as_deref() == Some(comment))
 }
 
-/// Where the comment of an event is, with its quotes.
+/// Where the comment of an event is, including its quotes.
 fn event_comment_at(statement: &[u8], comment: &[u8]) -> Option<Range<usize>> {
     const COMMENT: &[u8] = b" COMMENT ";
     let head = &statement[..event_head(statement)?];
@@ -402,7 +405,7 @@ fn event_comment_at(statement: &[u8], comment: &[u8]) -> Option<Range<usize>> {
     (unquoted(&head[text.clone()]).as_deref() == Some(comment)).then_some(text)
 }
 
-/// The value of a text in single quotes, as servers write comments.
+/// The value of a literal in single quotes, as servers write comments.
 fn unquoted(text: &[u8]) -> Option<Vec<u8>> {
     let inner = text.strip_prefix(b"'")?.strip_suffix(b"'")?;
     let (mut value, mut bytes) = (Vec::with_capacity(inner.len()), inner.iter());
@@ -428,7 +431,7 @@ pub(crate) fn takes_prepared(version: &str) -> bool {
     version.contains("MariaDB") && version_of >= [10, 6, 2]
 }
 
-/// What is written behind a dump. Views come after those that they read from, as far as their texts tell.
+/// The text that follows a dump. Views come after those that they read from, as far as their texts show.
 pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
     definitions.sort_by_key(|definition| definition.kind);
     let is_view = |definition: &Definition| definition.kind == DefinitionKind::View;
@@ -438,14 +441,14 @@ pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
     let views = definitions.split_off(begin);
     definitions.extend(ordered(views));
     definitions.extend(events);
-    // A dump that was cut off may end within a line.
+    // A truncated dump may end in the middle of a line.
     let mut text = format!("\n{BEGIN}\n");
     for definition in &definitions {
         text.push_str(&definition.line());
         if text.len() > LONGEST {
             return Err(EngineError::new(
                 FailureCode::RemoteFailed,
-                "The routines, triggers, views and events of a database are too many to be backed up.",
+                "A database has too many routines, triggers, views and events to be backed up.",
             ));
         }
     }
@@ -453,8 +456,8 @@ pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
     Ok(text)
 }
 
-/// Views, each after those whose names are in its text. Some texts only look as if they read from each other; those come
-/// last, in any order.
+/// Sorts views so that each comes after those whose names are in its text. Some texts only look as if they read from
+/// each other; those come last, in any order.
 fn ordered(views: Vec<Definition>) -> Vec<Definition> {
     let text = |view: &Definition| view.view(String::new()).parts().map(|parts| parts.rest).unwrap_or_default();
     let named = |view: Definition| (names_in(&text(&view)), view);
@@ -477,7 +480,7 @@ fn ordered(views: Vec<Definition>) -> Vec<Definition> {
     sorted.into_iter().map(|(_, view)| view).collect()
 }
 
-/// What is in backticks here, with them.
+/// The names in backticks, including the backticks.
 fn names_in(mut text: &[u8]) -> BTreeSet<Vec<u8>> {
     let mut names = BTreeSet::new();
     while let Some(at) = text.iter().position(|byte| *byte == b'`') {
@@ -503,7 +506,7 @@ impl Section {
         Self { is_before_rows: true, ..Self::default() }
     }
 
-    /// Takes a line; `None` for the last one. The one that begins a section is not among them.
+    /// Takes a line; `None` for the last one. The first line of a section is not passed to this function.
     pub(crate) fn take(&mut self, line: &[u8]) -> io::Result<Option<Definition>> {
         let damaged =
             || io::Error::from(EngineError::corrupt("What comes before or after the rows in the dump is damaged."));
@@ -607,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_utf8_is_known() {
+    fn the_part_in_utf8_is_found() {
         let part = |kind: DefinitionKind, statement: &str, comment: &str| {
             let found = definition(kind, "n", statement.as_bytes()).part_in_utf8(comment);
             found.map(|part| statement[part].to_owned())
@@ -656,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_prepare_nothing_get_what_reads_in_one_way() {
+    fn servers_without_prepared_statements_only_get_unambiguous_ones() {
         let plain = definition(DefinitionKind::Procedure, "p", b"CREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT '~'");
         let text = String::from_utf8(plain.delimited("~1").unwrap()).unwrap();
         assert!(text.contains("\nDELIMITER ~1\nCREATE DEFINER=`a`@`b` PROCEDURE `p`() SELECT '~'\n~1\nDELIMITER ;\n"));

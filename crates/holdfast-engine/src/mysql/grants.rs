@@ -1,15 +1,16 @@
-//! What an account may do, as servers say it: the lines of `SHOW GRANTS`, with what comes by roles and by `PUBLIC`.
+//! The rights of an account as servers report them: the lines of `SHOW GRANTS`, including those of roles and of
+//! `PUBLIC`.
 
 use std::collections::BTreeMap;
 
 use super::quotes::outside_quotes;
 use super::{name_length, unescaped};
 
-/// Grants to databases that are looked at: the lines come from the server, and each is compared with each name. Whoever has
-/// more is taken for somebody with fewer rights.
+/// How many grants to databases are examined: the lines come from the server, and each is compared with each name. An
+/// account with more is treated as if it had fewer rights.
 const MOST: usize = 1000;
 
-/// One line of them.
+/// One line of `SHOW GRANTS`.
 pub(crate) struct Grant {
     line: Vec<u8>,
     /// Where the rights end, where the place begins and ends.
@@ -17,7 +18,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// `None` for a role that is granted, and for what is no grant.
+    /// `None` for the grant of a role, and for anything that is not a grant.
     pub fn parse(line: &[u8]) -> Option<Self> {
         const GRANT: &[u8] = b"GRANT ";
         const ON: &[u8] = b" ON ";
@@ -89,8 +90,8 @@ enum Part {
     Anything,
 }
 
-/// The name of a database in which `_` stands for any character, `%` for any number of them, and a backslash for the one
-/// that follows.
+/// The name of a database in which `_` matches any character, `%` any number of them, and a backslash escapes the
+/// character that follows.
 struct Pattern(Vec<Part>);
 
 impl Pattern {
@@ -108,7 +109,7 @@ impl Pattern {
     }
 
     fn is_like(&self, name: &str) -> bool {
-        // How many characters of the name the parts so far can stand for.
+        // `ends[n]` tells whether the parts so far can match the first n characters of the name.
         let name: Vec<char> = name.chars().collect();
         let mut ends = vec![false; name.len() + 1];
         ends[0] = true;
@@ -127,13 +128,13 @@ impl Pattern {
         ends[name.len()]
     }
 
-    /// Where the first part stands for others. Of several patterns, a server takes the one where it is last.
+    /// The position of the first wildcard. Of several matching patterns, a server uses the one in which it comes last.
     fn exact(&self) -> usize {
         self.0.iter().position(|part| !matches!(part, Part::Character(_))).unwrap_or(usize::MAX)
     }
 }
 
-/// Of the hosts that accounts of one name come from, the one that a server takes for somebody from this host.
+/// Of the hosts of accounts with the same name, the one that a server uses for a user from this host.
 pub(crate) fn closest_host<'a>(hosts: &'a [String], host: &str) -> Option<&'a str> {
     let host = host.to_lowercase();
     let patterns = hosts.iter().map(|known| (known.as_str(), Pattern::parse(&known.to_lowercase())));
@@ -143,10 +144,10 @@ pub(crate) fn closest_host<'a>(hosts: &'a [String], host: &str) -> Option<&'a st
         .map(|(known, _)| known)
 }
 
-/// Everything that an account may do.
+/// All rights of an account.
 pub(crate) struct Grants {
     all: Vec<Grant>,
-    /// Those about databases, by their place among all.
+    /// The grants to databases, by their index in `all`.
     databases: Vec<(usize, Pattern)>,
 }
 
@@ -158,13 +159,13 @@ impl Grants {
         Self { all, databases }
     }
 
-    /// Whether it has one of these rights to everything.
+    /// Whether the account has one of these rights to everything.
     pub fn are_everywhere(&self, wanted: &[&str]) -> bool {
         self.all.iter().any(|grant| grant.place() == b"*.*" && grant.has(wanted))
     }
 
-    /// Whether it has one of these rights to a whole database. Of those that the account, or one role, was given to it under
-    /// several patterns, the closest counts alone.
+    /// Whether the account has one of these rights to a whole database. If the account, or one role, has grants to it
+    /// under several patterns, only the closest pattern counts.
     pub fn are_within(&self, database: &str, wanted: &[&str]) -> bool {
         let mut closest: BTreeMap<&[u8], (usize, &Grant)> = BTreeMap::new();
         for (at, pattern) in self.databases.iter().filter(|(_, pattern)| pattern.is_like(database)) {
@@ -177,7 +178,7 @@ impl Grants {
         self.are_everywhere(wanted) || closest.values().any(|(_, grant)| grant.has(wanted))
     }
 
-    /// Whether it has one of these rights to one table, or to its whole database.
+    /// Whether the account has one of these rights to a table, or to its whole database.
     pub fn are_of_table(&self, database: &str, table: &str, wanted: &[&str]) -> bool {
         let place = format!("{}.{}", super::quoted(database), super::quoted(table));
         let is_there = |grant: &Grant| grant.place() == place.as_bytes() && grant.has(wanted);

@@ -1,10 +1,10 @@
-//! The heads of statements that make something: whom it runs as, and what a trigger is called and is of.
+//! The heads of statements that create something: the definer, and the name and table of a trigger.
 
 use std::ops::Range;
 
 use super::{account_length, name_length};
 
-/// How long a text in quotes is, with its quotes.
+/// The length of a quoted text, with its quotes.
 pub(super) fn text_length(text: &[u8]) -> usize {
     let mut at = 1;
     while at < text.len() {
@@ -27,7 +27,7 @@ pub(super) fn without_definer(line: &[u8]) -> Vec<u8> {
 
 const DEFINER: &[u8] = b"DEFINER=";
 
-/// Where the account is behind `CREATE DEFINER=`, `/*!50013 DEFINER=` and `/*!50003 CREATE*/ /*!50017 DEFINER=`.
+/// Where the account is after `CREATE DEFINER=`, `/*!50013 DEFINER=` and `/*!50003 CREATE*/ /*!50017 DEFINER=`.
 pub(super) fn definer_at(line: &[u8]) -> Option<Range<usize>> {
     fn after_mark(text: &[u8]) -> Option<&[u8]> {
         let rest = text.strip_prefix(b"/*!")?;
@@ -42,24 +42,25 @@ pub(super) fn definer_at(line: &[u8]) -> Option<Range<usize>> {
     Some(at..at + account_length(account)?)
 }
 
-/// Where a trigger's own name and its table's name stand, each with the database that may be before it.
+/// Where the names of a trigger and of its table are, each with the database that may precede it.
 struct TriggerHead {
     name: Qualified,
     table: Qualified,
 }
 
-/// The places of a name: where its database begins, if it has one, and where the name itself does.
+/// Where a name begins, and where the database before it begins, if there is one.
 struct Qualified {
     database: Option<usize>,
     name: usize,
 }
 
-/// How long the head of a trigger is, up to the name of its table.
+/// The length of the head of a trigger, up to the name of its table.
 pub(super) fn head_length(statement: &[u8]) -> Option<usize> {
     head_of(statement).map(|head| head.table.name)
 }
 
-/// The line without the databases in its trigger's head, whatever they are: both are always the one that is loaded into.
+/// The line without the databases in the head of its trigger, whatever they are: both are always the one that is loaded
+/// into.
 pub(super) fn without_qualifiers(line: &[u8]) -> Option<Vec<u8>> {
     let TriggerHead { name, table } = head_of(line)?;
     let (mut written, mut from) = (Vec::with_capacity(line.len()), 0);
@@ -71,7 +72,7 @@ pub(super) fn without_qualifiers(line: &[u8]) -> Option<Vec<u8>> {
     Some(written)
 }
 
-/// `TRIGGER [IF NOT EXISTS] [database.]name time event ON [database.]table`; `None` while it is not all there.
+/// `TRIGGER [IF NOT EXISTS] [database.]name time event ON [database.]table`; `None` if it is not complete yet.
 fn head_of(line: &[u8]) -> Option<TriggerHead> {
     let mut words = Words { text: line, at: 0 };
     words.pass(b"TRIGGER")?;
@@ -81,18 +82,18 @@ fn head_of(line: &[u8]) -> Option<TriggerHead> {
         if words.accept(b"NOT") && words.accept(b"EXISTS") {
             name = words.qualified()?;
         } else {
-            // It is called so.
+            // The trigger is called `IF`.
             words.at = begin;
         }
     }
     words.pass(b"ON")?;
     let table = words.qualified()?;
-    // A name that reaches the end may go on, or a dot may follow.
+    // A name at the end of the text may continue, or a dot may follow.
     words.skip_blank();
     (words.at < line.len()).then_some(TriggerHead { name, table })
 }
 
-/// Words of a statement, one after the other; comments and blanks count for nothing.
+/// The words of a statement, one after the other; comments and blanks are skipped.
 struct Words<'a> {
     text: &'a [u8],
     at: usize,
@@ -111,7 +112,7 @@ impl Words<'_> {
                 [b'#', ..] | [b'-', b'-', b' ' | b'\t'..=b'\r', ..] => {
                     rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1)
                 }
-                // Versioned comments are part of the statement, and their ends are no words.
+                // The content of versioned comments is part of the statement, and their ends are not words.
                 [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => {
                     let mark = rest.iter().position(|byte| *byte == b'!').unwrap_or(0) + 1;
                     mark + rest[mark..].iter().take_while(|byte| byte.is_ascii_digit()).count()
@@ -140,7 +141,7 @@ impl Words<'_> {
         Some(length).filter(|length| *length > 0)
     }
 
-    /// Goes on to after this word, if it is the next.
+    /// Skips this word, if it is the next.
     fn accept(&mut self, word: &[u8]) -> bool {
         self.skip_blank();
         let length = self.name_length().unwrap_or(0);
@@ -151,7 +152,7 @@ impl Words<'_> {
         is_it
     }
 
-    /// Goes on to after this word, past anything before it.
+    /// Skips everything up to and including this word.
     fn pass(&mut self, word: &[u8]) -> Option<()> {
         loop {
             self.skip_blank();

@@ -1,9 +1,9 @@
-//! Names and texts in quotes within statements of MySQL and MariaDB.
+//! Quoted names and string literals in statements of MySQL and MariaDB.
 
 use super::heads::text_length;
 use super::name_length;
 
-/// The first place outside of quotes where something is.
+/// The first position outside quotes at which `is_it` holds.
 pub(crate) fn outside_quotes(statement: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
     let mut at = 0;
     while at < statement.len() {
@@ -17,7 +17,7 @@ pub(crate) fn outside_quotes(statement: &[u8], is_it: impl Fn(&[u8]) -> bool) ->
     None
 }
 
-/// How long the name or text in quotes is that begins here; `None` when there is none, or it has no end.
+/// The length of the quoted name or literal that begins here; `None` if there is none, or it has no end.
 pub(super) fn quoted_length(text: &[u8]) -> Option<usize> {
     match text.first()? {
         b'`' | b'"' => name_length(text),
@@ -26,7 +26,7 @@ pub(super) fn quoted_length(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// How long a text in single quotes is; one within it is doubled.
+/// The length of a literal in single quotes, in which a quote may be doubled.
 pub(super) fn literal_length(text: &[u8]) -> usize {
     let mut length = text_length(text);
     while text[length..].starts_with(b"'") {

@@ -1,4 +1,4 @@
-//! Names of databases in texts that a MySQL or MariaDB server wrote: found, left out, or replaced.
+//! Finds, removes and replaces names of databases in texts that a MySQL or MariaDB server wrote.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,19 @@ use super::heads::text_length;
 use super::quotes::outside_quotes;
 use super::{name_length, quoted};
 
-/// A name that begins like a database, as the server writes it in a view or in a default.
+/// A qualified name that may begin with a database, as the server writes it in a view or in a default.
 pub(super) struct Name<'a> {
-    /// How many names dots join here.
+    /// How many names are joined by dots.
     pub parts: usize,
     before: &'a [u8],
     after: Option<u8>,
-    /// Whether `from` is a word of a function here.
+    /// Whether `from` belongs to a function here.
     is_in_function: bool,
 }
 
 impl Name<'_> {
-    /// A name of two parts may be a table and a column in a view, and the table may be called like the database.
+    /// In a view, a name of two parts may be a table and a column, and the table may have the same name as the
+    /// database.
     fn is_of_database(&self) -> bool {
         let is_function = self.after == Some(b'(');
         self.parts > 2 || self.parts == 2 && (is_function || self.is_sequence() || self.is_table())
@@ -27,7 +28,7 @@ impl Name<'_> {
         [b"nextval(".as_slice(), b"lastval(", b"setval("].iter().any(|call| self.before.ends_with(call))
     }
 
-    /// A view that reads from several databases names them before its tables.
+    /// A view that reads from several databases puts their names before its tables.
     fn is_table(&self) -> bool {
         let brackets = self.before.iter().rev().take_while(|byte| **byte == b'(').count();
         let before = &self.before[..self.before.len() - brackets];
@@ -35,7 +36,7 @@ impl Name<'_> {
     }
 }
 
-/// Whether the definition of a view, as the server keeps it, names this database.
+/// Whether the definition of a view, as the server stores it, refers to this database by name.
 pub(crate) fn names_database(view: &[u8], database: &str) -> bool {
     let (mut is_named, mut may_be_named, mut is_alias) = (false, false, false);
     renamed(view, database, b"", |name| {
@@ -49,13 +50,13 @@ pub(crate) fn names_database(view: &[u8], database: &str) -> bool {
     is_named || may_be_named && !is_alias
 }
 
-/// The definition of a view that names another database instead of this one, or none.
+/// The definition of a view with the name of this database replaced by another, or removed.
 pub(super) fn renamed_view(definition: &[u8], old: &str, new: Option<&str>) -> Vec<u8> {
     let instead = new.map(|name| format!("{}.", quoted(name))).unwrap_or_default();
     renamed(definition, old, instead.as_bytes(), |name| name.is_of_database())
 }
 
-/// The text of a view without the name of its database, unless it reads from others, too.
+/// The text of a view without the name of its database, unless the view also reads from others.
 pub(crate) fn without_database(text: &[u8], database: &str) -> Vec<u8> {
     let own = quoted(database).into_bytes();
     let mut rest = text;
@@ -67,7 +68,7 @@ pub(crate) fn without_database(text: &[u8], database: &str) -> Vec<u8> {
         }
         rest = &rest[(names.iter().sum::<usize>() + names.len() - 1).min(rest.len())..];
     }
-    // A function may be called like one of the server's own.
+    // A function may have the same name as a built-in one.
     renamed(text, database, b"", |name| name.is_of_database() && name.after != Some(b'('))
 }
 
@@ -84,11 +85,11 @@ pub(crate) fn names_in(text: &[u8]) -> BTreeSet<String> {
     names
 }
 
-/// Whether the text of a view calls functions of people, or asks sequences.
+/// Whether the text of a view calls functions that people wrote, or uses sequences.
 pub(crate) fn calls_functions(text: &[u8]) -> bool {
     const OF_SEQUENCES: [&[u8]; 3] = [b"nextval(", b"setval(", b"lastval("];
     let is_of_sequence = |rest: &[u8]| OF_SEQUENCES.iter().any(|word| rest.starts_with(word));
-    // Also where a name only stands before a bracket, as in a list of columns.
+    // This also matches a name that merely precedes a bracket, as in a list of columns.
     let is_called = |rest: &[u8]| {
         let length = name_length(rest).filter(|_| rest.starts_with(b"`"));
         length.is_some_and(|length| rest.get(length) == Some(&b'('))
@@ -96,13 +97,12 @@ pub(crate) fn calls_functions(text: &[u8]) -> bool {
     outside_quotes(text, |rest| is_of_sequence(rest) || is_called(rest)).is_some()
 }
 
-/// A default that asks a sequence of another database instead of this one.
+/// A default that uses a sequence, with the name of this database replaced by another.
 pub(crate) fn renamed_default(default: &[u8], old: &str, new: &str) -> Vec<u8> {
     renamed(default, old, format!("{}.", quoted(new)).as_bytes(), |name| name.parts == 2 && name.is_sequence())
 }
 
-/// A line whose names begin with something else instead of this database, where `is_wanted` says so. Text in quotes is no
-/// name at all.
+/// Replaces this database at the beginning of names by `instead`, where `is_wanted` holds. Quoted text is never a name.
 pub(super) fn renamed(
     line: &[u8],
     database: &str,
@@ -112,7 +112,7 @@ pub(super) fn renamed(
     let database = quoted(database).into_bytes();
     let mut written = Vec::with_capacity(line.len());
     let mut rest = line;
-    // For each open bracket, whether it is one of `extract(day from …)` or `trim('x' from …)`.
+    // For each open bracket, whether it belongs to `extract(day from …)` or `trim('x' from …)`.
     let mut brackets: Vec<bool> = Vec::new();
     while let Some(first) = rest.first() {
         let is_in_function = brackets.last().copied().unwrap_or(false);
@@ -150,7 +150,7 @@ pub(super) fn renamed(
     written
 }
 
-/// How long each of the names is that dots join here, with their quotes.
+/// The lengths of the names that are joined by dots here, with their quotes.
 pub(super) fn chained_names(mut text: &[u8]) -> Vec<usize> {
     let mut names = Vec::new();
     while let Some(length) = name_length(text) {

@@ -1,4 +1,4 @@
-//! What is changed in a dump of MySQL or MariaDB on its way back: definers, events of copies, and the database that it names.
+//! Rewrites a dump of MySQL or MariaDB while it is restored: definers, events of copies, and the name of the database.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use super::tables::{self, Later, Movable};
 use super::{account_length, name_length};
 use crate::error::EngineError;
 
-/// Users and roles as statements name them.
+/// Users and roles as written in statements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Definers(Arc<Mutex<BTreeSet<String>>>);
 
@@ -32,25 +32,26 @@ impl Definers {
     }
 }
 
-/// What is changed in a dump on its way.
+/// What is changed in a dump while it is restored.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rewriting {
     /// Leave out every `DEFINER`, so that what is made belongs to whoever loads it.
     pub without_definers: bool,
-    /// Leave out views, and note here whom they run as.
+    /// Leave out views, and note their definers here.
     pub view_definers: Option<Definers>,
-    /// Leave out events, which would run by themselves, and count them here.
+    /// Leave out events, which would start to run, and count them in `events`.
     pub without_events: bool,
     pub events: Arc<AtomicUsize>,
-    /// The database that was dumped, when it is loaded under another name: views, triggers and defaults may name it.
+    /// The name of the dumped database, if it is loaded under another name: views, triggers and defaults may contain
+    /// it.
     pub old_name: Option<String>,
-    /// What views name instead; without one they name no database.
+    /// The name that views get instead; `None` to remove it.
     pub new_name: Option<String>,
-    /// The version of a server that prepares no statements to make something, which is read by its client.
+    /// The version of a server that cannot prepare statements to create something, so that its client reads them.
     pub unprepared: Option<String>,
-    /// What follows the dump as data is put here, and not passed on.
+    /// Definitions that follow the dump as data are put here, and not passed on.
     pub found: Found,
-    /// What was made before the rows.
+    /// The tables and sequences that were created before the rows.
     pub tables: Tables,
 }
 
@@ -61,9 +62,9 @@ pub(crate) struct Tables(Arc<Mutex<FoundTables>>);
 #[derive(Debug, Default)]
 pub(crate) struct FoundTables {
     pub names: Vec<String>,
-    /// What was left out where they were made.
+    /// What was left out when they were created.
     pub later: Vec<Later>,
-    /// Tables whose files had a folder of their own.
+    /// Tables whose files were in separate folders.
     pub with_directory: Vec<String>,
 }
 
@@ -96,25 +97,25 @@ impl Found {
 
 /// The line that ends dumps of the tools begins like this.
 pub(crate) const FOOTER: &[u8] = b"-- Dump completed";
-/// How the tools begin the line with a view's definition.
+/// The beginning of the line with a view's definition.
 const VIEW: &[u8] = b"/*!50001 VIEW ";
-/// How they begin the line before it.
+/// The beginning of the line before it.
 const VIEW_DEFINER: &[u8] = b"/*!50013 DEFINER=";
-/// How `SHOW CREATE TABLE` begins the line of a column.
+/// The beginning of a column's line in `SHOW CREATE TABLE`.
 const COLUMN: &[u8] = b"  `";
-/// How they begin what makes a trigger. The rest is what its author wrote, in lines of any number.
+/// The beginning of a statement that creates a trigger. The rest is what its author wrote, in any number of lines.
 const TRIGGER: &[u8] = b"/*!50003 CREATE";
-/// How they begin the line that makes an event, after lines that set what it needs.
+/// The beginning of the line that creates an event, after lines with the settings it needs.
 const EVENT: &[u8] = b"/*!50106 CREATE*/ ";
 
-/// How they begin a view, before the line with its definition.
+/// The beginning of a view, before the line with its definition.
 const VIEW_BEGIN: &[u8] = b"/*!50001 CREATE ALGORITHM";
 
 impl Rewriting {
     /// The tools write definers and views at the beginning of a line, and line breaks in values as `\n`, so no value is
-    /// mistaken for one. What people wrote themselves goes with a delimiter that they cannot know.
+    /// mistaken for one. What people wrote is passed on with a delimiter that they cannot know.
     pub(crate) fn copy(&self, input: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
-        // The client takes no more than fifteen characters.
+        // The client allows at most fifteen characters.
         self.copy_with(input, out, &format!("~{}", random::hex(&random::bytes::<7>())))
     }
 
@@ -152,7 +153,7 @@ impl Rewriting {
         }
     }
 
-    /// A line outside of what people wrote.
+    /// Rewrites a line that the tool wrote itself.
     fn line(&self, line: &[u8]) -> Vec<u8> {
         let line = if self.without_definers { without_definer(line) } else { line.to_vec() };
         if let Some(altered) = of_this_database(&line) {
@@ -160,7 +161,7 @@ impl Rewriting {
         }
         match &self.old_name {
             Some(name) if line.starts_with(VIEW) => self.view_renamed(&line, name),
-            // A default that asks a sequence; no other default names anything.
+            // A default that uses a sequence; no other default contains a name.
             Some(name) if line.starts_with(COLUMN) => {
                 renamed(&line, name, b"", |name| name.parts == 2 && name.is_sequence())
             }
@@ -172,8 +173,8 @@ impl Rewriting {
         renamed_view(line, old, self.new_name.as_deref())
     }
 
-    /// A view: how it is made, whom it runs as, and what it is, each from the beginning of a line. Names in the last may
-    /// hold line breaks. `None` when it is left out.
+    /// Rewrites a view: its options, its definer and its definition, each at the beginning of a line. Names in the
+    /// definition may contain line breaks. `None` if the view is left out.
     fn view(&self, statement: &[u8]) -> Option<Vec<u8>> {
         let at = statement.windows(VIEW.len() + 1).position(|part| part[0] == b'\n' && &part[1..] == VIEW);
         let (head, body) = statement.split_at(at.map_or(0, |at| at + 1));
@@ -191,7 +192,8 @@ impl Rewriting {
         Some(written)
     }
 
-    /// What makes a routine, a trigger or an event, or sets what it needs; `None` when it is left out.
+    /// Rewrites a statement that creates a routine, a trigger or an event, or that sets what it needs; `None` if it is
+    /// left out.
     fn definition(&self, statement: &[u8]) -> Option<Vec<u8>> {
         if self.without_events && statement.starts_with(EVENT) {
             self.events.fetch_add(1, Ordering::Relaxed);
@@ -205,8 +207,8 @@ impl Rewriting {
     }
 }
 
-/// The tool gives the database the collation that it had when something was made, and then its own again; `None` when
-/// this is another statement. The database is the one that is loaded into, whatever it is called.
+/// The tool gives the database the collation that it had when something was created, and then its own again; `None` for
+/// any other statement. The name is removed, so that it means the database that is loaded into.
 fn of_this_database(statement: &[u8]) -> Option<Vec<u8>> {
     const ALTER: &[u8] = b"ALTER DATABASE ";
     let rest = statement.strip_prefix(ALTER)?;
@@ -214,7 +216,7 @@ fn of_this_database(statement: &[u8]) -> Option<Vec<u8>> {
     Some([ALTER, set_up].concat())
 }
 
-/// What becomes of a dump, in one of eight ways, with a delimiter that is always the same, and what it holds as data.
+/// Rewrites a dump in one of eight ways, with a fixed delimiter; returns the result and the definitions found.
 pub(crate) fn rewritten(way: u8, dump: &mut dyn Read) -> io::Result<(Vec<u8>, Vec<Definition>)> {
     let rewriting = Rewriting {
         without_definers: way & 1 > 0,
@@ -229,12 +231,12 @@ pub(crate) fn rewritten(way: u8, dump: &mut dyn Read) -> io::Result<(Vec<u8>, Ve
     Ok((out, rewriting.found.take()))
 }
 
-/// A dump on its way.
+/// A dump that is being rewritten.
 struct Copying<'a> {
     rewriting: &'a Rewriting,
     out: &'a mut dyn Write,
     delimiter: &'a str,
-    /// The beginning of a line, as long as it takes to see what it is.
+    /// The beginning of a line, until it is known what the line is.
     line: Vec<u8>,
     /// Whether the next piece begins a line.
     is_start: bool,
@@ -242,22 +244,22 @@ struct Copying<'a> {
     is_section: bool,
     statement: Option<Statement>,
     rules: Rules,
-    /// The quote that a text or a name of the tool is in, and whether the next byte is escaped. Names may hold lines that
-    /// look like the tool's own.
+    /// The quote of the literal or name that the tool has begun, and whether the next byte is escaped. Names may
+    /// contain lines that look like the tool's own.
     quote: Option<u8>,
     is_escaped: bool,
     is_comment: bool,
     /// Whether the last line was the one that ends every dump of the tools.
     is_ended: bool,
-    /// The last bytes that were read. What follows a dump that was cut off may look like a part of a text in it.
+    /// The last bytes that were read. What follows a truncated dump may look like a part of a literal in it.
     tail: Vec<u8>,
-    /// Whether a statement has ended, and its line has not.
+    /// Whether a statement has ended, but its line has not.
     is_over: bool,
-    /// What comes before the rows, while it is read.
+    /// The section before the rows, while it is read.
     head: Option<Section>,
     before: Vec<Definition>,
     has_begun: bool,
-    /// What follows the dump.
+    /// The section after the dump.
     section: Option<Section>,
 }
 
@@ -297,13 +299,13 @@ impl Copying<'_> {
                 }
                 Ok(())
             }
-            Some(_) => Err(EngineError::corrupt("A line behind the dump has no end.").into()),
+            Some(_) => Err(EngineError::corrupt("A line after the dump has no end.").into()),
             None if is_complete(&self.line) => self.end_line(),
             None => Ok(()),
         }
     }
 
-    /// Takes what was read of a line before the rows.
+    /// Handles a line before the rows, or the part of it that was read.
     fn take_of_head(&mut self) -> io::Result<()> {
         if self.line.len() > definitions::LONGEST {
             return Err(EngineError::corrupt("A line before the rows has no end.").into());
@@ -317,7 +319,7 @@ impl Copying<'_> {
             return Ok(());
         }
         self.head = None;
-        // Which tables there are decides about keys that lead to others.
+        // Foreign keys to tables that are not among these are added later.
         let names: BTreeSet<String> = self.before.iter().map(|one| one.name.clone()).collect();
         for definition in std::mem::take(&mut self.before) {
             let movable = Movable::new(definition, &names);
@@ -332,7 +334,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Passes on a part of a statement of the tool that is not looked at.
+    /// Passes on a part of one of the tool's statements unchanged.
     fn pass(&mut self, piece: &[u8]) -> io::Result<()> {
         self.is_ended = false;
         self.is_start = piece.ends_with(b"\n");
@@ -350,7 +352,7 @@ impl Copying<'_> {
         if !self.is_section && line.trim_ascii_end() == definitions::BEGIN.as_bytes() {
             if !self.is_ended {
                 return Err(EngineError::corrupt(
-                    "The dump of the tables is not whole: the tool stopped before its end.",
+                    "The dump of the tables is incomplete: the tool stopped before its end.",
                 )
                 .into());
             }
@@ -364,7 +366,7 @@ impl Copying<'_> {
                 self.is_section = true;
                 return writeln!(self.out, "DELIMITER {}", self.delimiter);
             }
-            // The tool says so before each event.
+            // The tool repeats this before each event.
             (true, b"DELIMITER ;;") => return Ok(()),
             (true, b"DELIMITER ;") => {
                 self.is_section = false;
@@ -385,8 +387,8 @@ impl Copying<'_> {
         self.out.write_all(&self.rewriting.line(&line))
     }
 
-    /// Follows the quotes of what the tool writes itself, which has no comments but whole lines, and ends each statement
-    /// with its line. Servers print some texts without escapes, so that a table could hold further statements.
+    /// Tracks the quotes in what the tool writes itself, in which comments are whole lines, and each statement ends
+    /// with its line. Servers print some literals without escapes, so that a table could contain further statements.
     fn scan(&mut self, piece: &[u8]) -> io::Result<()> {
         if self.is_comment {
             return Ok(());
@@ -407,7 +409,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Writes the statement when all of it is there.
+    /// Writes the statement once it is complete.
     fn end_statement(&mut self) -> io::Result<()> {
         let Some(mut statement) = self.statement.take() else { return Ok(()) };
         if !statement.is_whole()? {
@@ -447,9 +449,9 @@ impl Copying<'_> {
     }
 }
 
-/// Whether enough of a line was read to see what it is, and to change it.
+/// Whether enough of a line was read to recognise and to change it.
 fn is_complete(line: &[u8]) -> bool {
-    /// Names of a user and a host, quoted, and what stands before them.
+    /// Enough for the quoted names of a user and a host, and what precedes them.
     const LONGEST: usize = 1024;
     const LONGEST_COLUMN: usize = 64 * 1024;
     const LONGEST_VIEW: usize = 1024 * 1024;
@@ -472,7 +474,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// A section as the tools write it, as it is expected.
+    /// The expected form of a section that the tools wrote.
     fn expected(section: &str) -> String {
         section.replace("DELIMITER ;;", "DELIMITER OWN").replace(";;\n", "\nOWN\n")
     }
@@ -541,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_in_names_are_none_of_the_tools() {
+    fn lines_in_names_are_not_taken_for_lines_of_the_tools() {
         let rewriting = Rewriting { without_definers: true, without_events: true, ..Rewriting::default() };
         let dump = "CREATE TABLE `t\n/*!50003 CREATE*/ ;;\nx` (\n  `a\nCREATE DEFINER=`` int comment '``x` int COMMENT 'it\\'s\n\
             -- Dump completed\n'\n);\nDROP PROCEDURE IF EXISTS `p\n DELIMITER ;;\n/*!50106 CREATE*/ '`;\n\
@@ -604,7 +606,7 @@ mod tests {
         }
     }
 
-    /// A few bytes at a time, as they may come.
+    /// Returns a few bytes at a time.
     struct InPieces<'a>(&'a [u8]);
 
     impl Read for InPieces<'_> {

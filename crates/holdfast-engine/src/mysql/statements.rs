@@ -1,28 +1,28 @@
 //! Where a statement of a MySQL or MariaDB dump ends, by the rules of the server that wrote it.
 //!
 //! The text of routines, triggers, events and views is what their authors wrote. The client that loads a dump takes
-//! some bytes for comments or quotes that the server does not, and the other way round, so a body can hold what only
-//! the client takes for its end; the rest would run as whoever restores. We look for the end as the server does, give the
-//! client a delimiter that nobody can have written, and refuse what the two read differently.
+//! some bytes for comments or quotes that the server does not, and vice versa, so a body can contain something that
+//! only the client takes for its end; the rest would run as the user of the restore. We look for the end as the server
+//! does, give the client a delimiter that nobody can have written, and refuse what the two would read differently.
 
 use holdfast_core::run::FailureCode;
 
 use crate::error::{EngineError, Result};
 
-/// Servers of any version that we meet run what is in comments for this version or an earlier one.
+/// All supported servers run the content of comments for this version or an earlier one.
 const RUN_EVERYWHERE: u32 = 50_500;
 
 /// How a server reads text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
     characters: Characters,
-    /// A backslash is a character like others.
+    /// A backslash is an ordinary character.
     is_backslash_plain: bool,
     /// Text in double quotes is a name.
     are_quotes_names: bool,
 }
 
-/// Character sets in which the second byte of a character may be a backslash or a quote; in all others none can.
+/// Character sets in which the second byte of a character may be a backslash or a quote; in all others it cannot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Characters {
     #[default]
@@ -44,7 +44,7 @@ impl Characters {
         }
     }
 
-    /// How many bytes the character at the beginning has.
+    /// How many bytes the first character of the text has.
     fn length(self, text: &[u8]) -> usize {
         let (Some(first), Some(second)) = (text.first(), text.get(1)) else { return 1 };
         let is_pair = match self {
@@ -59,7 +59,7 @@ impl Characters {
 }
 
 impl Rules {
-    /// In a character set and with an SQL mode.
+    /// The rules for a character set and an SQL mode.
     pub(crate) fn of(character_set: &str, sql_mode: &str) -> Self {
         let has = |word: &str| sql_mode.split(',').any(|found| found == word);
         Self {
@@ -69,7 +69,7 @@ impl Rules {
         }
     }
 
-    /// Takes over what a statement of the dump tool sets; a statement of another kind sets nothing.
+    /// Applies what a statement of the dump tool sets; any other statement changes nothing.
     pub(crate) fn follow(&mut self, statement: &[u8]) {
         if let Some(value) = set_value(statement, b"SET character_set_client") {
             self.characters = Characters::of(value);
@@ -82,7 +82,7 @@ impl Rules {
     }
 }
 
-/// What the tool sets a variable to: `/*!50003 SET sql_mode              = 'STRICT_ALL_TABLES' */ ;`.
+/// The value that the tool gives to a variable: `/*!50003 SET sql_mode              = 'STRICT_ALL_TABLES' */ ;`.
 fn set_value<'a>(statement: &'a [u8], variable: &[u8]) -> Option<&'a [u8]> {
     let start = statement.strip_prefix(b"/*!").unwrap_or(statement);
     let digits = start.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -96,13 +96,13 @@ fn set_value<'a>(statement: &'a [u8], variable: &[u8]) -> Option<&'a [u8]> {
 pub(crate) struct Statement {
     pub text: Vec<u8>,
     delimiter: &'static [u8],
-    /// How much of it was looked at for commands of the client.
+    /// How much of it was checked for commands of the client.
     checked: usize,
     scanner: Scanner,
 }
 
-/// No statement of a server is longer than one of its packets; a gibibyte is the most there is, and no routine has
-/// come near this.
+/// The longest statement. A server accepts none that is longer than one of its packets, a gibibyte at most; no routine
+/// has come near this limit.
 const LONGEST: usize = 64 * 1024 * 1024;
 
 impl Statement {
@@ -110,7 +110,8 @@ impl Statement {
         Self { text: Vec::new(), delimiter, checked: 0, scanner: Scanner { at: 0, state: State::Code, rules } }
     }
 
-    /// Reads on, when the text ends with a whole line. True when the statement is whole and its delimiter cut off.
+    /// Continues to read if the text ends with a complete line. True if the statement is complete; its delimiter is cut
+    /// off.
     pub(crate) fn is_whole(&mut self) -> Result<bool> {
         if self.text.len() > LONGEST {
             return Err(unclear());
@@ -143,10 +144,11 @@ pub(crate) fn is_clear(text: &[u8], rules: Rules) -> Result<()> {
     if matches!(scanner.state, State::Code | State::Comment) { Ok(()) } else { Err(unclear()) }
 }
 
-/// The one command that the client knows in any place, also within a text: it swallows the line break after such a line.
+/// The only command that the client recognises anywhere, even within a literal: it swallows the line break after such a
+/// line.
 pub(super) const COMMAND: &[u8] = b"delimiter";
 
-/// Whether a line begins with it.
+/// Whether a line begins with this command.
 pub(crate) fn has_command(text: &[u8]) -> bool {
     let begins = |line: &[u8]| line.get(..COMMAND.len()).is_some_and(|start| start.eq_ignore_ascii_case(COMMAND));
     text.split(|byte| *byte == b'\n').any(begins)
@@ -156,7 +158,7 @@ pub(super) fn unclear() -> EngineError {
     EngineError::new(
         FailureCode::HostileArchive,
         "The dump has a table, routine, trigger, event or view that the server and its client could read differently, so that \
-         parts of it could run by themselves. Download the backup, look at what it holds, and load it by hand.",
+         parts of it could run by themselves. Download the backup, look at what it holds, and load it manually.",
     )
 }
 
@@ -170,13 +172,13 @@ struct Scanner {
 enum State {
     Code,
     Quoted(u8),
-    /// To the end of the line.
+    /// A comment to the end of the line.
     Comment,
     Block,
 }
 
 impl Scanner {
-    /// The place of the delimiter, if it is in what has come so far.
+    /// The position of the delimiter, if it has been read yet.
     fn find(&mut self, text: &[u8], delimiter: &[u8]) -> Result<Option<usize>> {
         while self.at < text.len() {
             if self.state == State::Code && text[self.at..].starts_with(delimiter) {
@@ -187,7 +189,7 @@ impl Scanner {
         Ok(None)
     }
 
-    /// Passes what is at this place, which is there.
+    /// Moves past what is at the current position, which is within the text.
     fn pass(&mut self, text: &[u8]) -> Result<()> {
         let rest = &text[self.at..];
         self.at += match self.state {
@@ -208,7 +210,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// What begins here, outside of quotes and comments; how much of it was passed.
+    /// Handles what begins here, outside quotes and comments; returns how many bytes were passed.
     fn step(&mut self, rest: &[u8]) -> Result<usize> {
         match rest {
             [quote @ (b'\'' | b'"' | b'`'), ..] => {
@@ -223,9 +225,9 @@ impl Scanner {
                 self.state = State::Comment;
                 Ok(2)
             }
-            // A comment for the server, in some character sets, and none for the client.
+            // A comment to the server, in some character sets, but not to the client.
             [b'-', b'-', 0..=0x1f | 0x7f.., ..] => Err(unclear()),
-            // A command of the client, or nothing.
+            // Either a command of the client, or nothing.
             [b'\\', ..] => Err(unclear()),
             [b'/', b'*', b'!', ..] | [b'/', b'*', b'M', b'!', ..] => version_mark(rest),
             [b'/', b'*', ..] => {
@@ -243,7 +245,7 @@ impl Scanner {
         }
         let is_name = quote == b'`' || quote == b'"' && self.rules.are_quotes_names;
         match rest[0] {
-            // An escape for the client.
+            // The client takes it for an escape.
             b'\\' if is_name && quote == b'"' => Err(unclear()),
             b'\\' if !is_name && !self.rules.is_backslash_plain => Ok(2),
             byte if byte == quote => {
@@ -254,7 +256,7 @@ impl Scanner {
         }
     }
 
-    /// How long the character here is. The client knows none but those of UTF-8.
+    /// The length of the character here. The client only knows characters of UTF-8.
     fn character(&self, rest: &[u8]) -> Result<usize> {
         let length = self.rules.characters.length(rest);
         let is_special = |byte: &u8| b"\\'\"`".contains(byte);
@@ -262,8 +264,7 @@ impl Scanner {
     }
 }
 
-/// The beginning of a comment for a version. What only some servers run may hold nothing that would be read differently
-/// without it.
+/// The beginning of a versioned comment. Content that only some servers run must not affect how the rest is read.
 fn version_mark(rest: &[u8]) -> Result<usize> {
     let is_everybodys = rest[2] == b'!';
     let mark = if is_everybodys { 3 } else { 4 };
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tools_own_statements_say_how_text_is_read() {
+    fn statements_of_the_tool_determine_how_text_is_read() {
         let mut rules = Rules::default();
         let gbk = b"SELECT '\xbf\\' ;;\n";
         assert_eq!(ends(rules, gbk), Ok(None), "the quote is escaped");

@@ -1,5 +1,6 @@
-//! Tables and sequences of a MariaDB database as data, before their rows. Servers print some texts in a table's definition
-//! without escapes, so that neither a client nor we could say where its statement ends: each is one prepared statement.
+//! Tables and sequences of a MariaDB database as data, before their rows. Servers print some literals in a table's
+//! definition without escapes, so that neither a client nor we could tell where its statement ends: each is one
+//! prepared statement.
 
 use std::collections::BTreeSet;
 
@@ -11,25 +12,26 @@ use super::renaming::renamed_default;
 use super::{name_length, quoted};
 use crate::error::{EngineError, Result};
 
-/// The line before them. Tables refer to others that come later, and are made as they could be when they were new.
+/// The line before them. Tables may refer to tables that come later, and are created under the rules that applied when
+/// they were new.
 pub(crate) const BEGIN: &str =
     "/* Tables and sequences */ SET SESSION foreign_key_checks = 0, innodb_strict_mode = 0, sql_quote_show_create = 1;";
 
-/// How the server reads what it says about tables.
+/// The session settings with which the server prints and reads tables.
 pub(crate) fn reading() -> Reading {
     Reading {
         character_set: "utf8mb4".to_owned(),
         collation: "utf8mb4_general_ci".to_owned(),
         sql_mode: String::new(),
-        // Times of defaults are given in it.
+        // The time zone of times in defaults.
         time_zone: Some("+00:00".to_owned()),
         collations: None,
     }
 }
 
-/// What is written before the rows of a database.
+/// The text that precedes the rows of a database.
 pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
-    // A table that joins others comes after them.
+    // A merge table comes after its tables.
     let is_merge =
         |one: &Definition| one.statement.windows(13).any(|part| part == b"ENGINE=MRG_My" || part == b"ENGINE=MERGE ");
     definitions.sort_by_key(|definition| (definition.kind, is_merge(definition)));
@@ -47,22 +49,22 @@ pub(crate) fn section(mut definitions: Vec<Definition>) -> Result<String> {
     Ok(text)
 }
 
-/// What a table gets once it is in its place, and all others are.
+/// What a table gets once it and all others are in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Later {
     table: String,
-    /// Defaults that ask a sequence.
+    /// Defaults that use a sequence.
     columns: Vec<SequenceDefault>,
-    /// Keys that lead to tables which are not there. A move would leave them in the copy.
+    /// Foreign keys to tables that do not exist. A move would leave them in the copy.
     keys: Vec<Vec<u8>>,
 }
 
-/// A column, in quotes, and its default.
+/// A quoted column and its default.
 type SequenceDefault = (Vec<u8>, Vec<u8>);
 
 impl Later {
-    /// The statements that give it to the table. `names` are those of the database that was backed up and of the one that it
-    /// is in now.
+    /// The statements that add it to the table. `names` are those of the database that was backed up and of the one
+    /// that it is in now.
     pub(crate) fn definitions(&self, names: Option<(&str, &str)>) -> Vec<Definition> {
         let default = |(column, default): &SequenceDefault| {
             let default = match names {
@@ -85,17 +87,17 @@ impl Later {
     }
 }
 
-/// A table as it is made in a copy of its database, from which it is moved.
+/// A table as it is created in a copy of its database, to be moved from there.
 pub(crate) struct Movable {
     pub definition: Definition,
-    /// Defaults name the database of a sequence, which may not be there yet, and which a move does not change.
+    /// Defaults contain the database of a sequence, which may not exist yet, and which a move does not change.
     pub later: Option<Later>,
-    /// Whether its files were in a folder of its own, where a move would leave them.
+    /// Whether its files were in a separate folder, where a move would leave them.
     pub had_directory: bool,
 }
 
 impl Movable {
-    /// `names` are those of all tables, in small letters.
+    /// `names` are those of all tables.
     pub(crate) fn new(mut definition: Definition, names: &BTreeSet<String>) -> Self {
         if definition.kind != DefinitionKind::Table {
             return Self { definition, later: None, had_directory: false };
@@ -110,7 +112,7 @@ impl Movable {
     }
 }
 
-/// Takes out foreign keys that lead to tables of the same database which are not among these, and gives them.
+/// Removes foreign keys to tables of the same database that are not in `names`, and returns them.
 fn without_lost_keys(statement: &[u8], names: &BTreeSet<String>) -> (Vec<u8>, Vec<Vec<u8>>) {
     const KEY: &[u8] = b",\n  CONSTRAINT `";
     let (mut written, mut keys, mut rest) = (Vec::with_capacity(statement.len()), Vec::new(), statement);
@@ -134,7 +136,7 @@ fn without_lost_keys(statement: &[u8], names: &BTreeSet<String>) -> (Vec<u8>, Ve
     (written, keys)
 }
 
-/// How long a clause is that makes a foreign key to a table of the same database that is not among these.
+/// The length of the clause if it creates a foreign key to a table of the same database that is not in `names`.
 fn lost_key_length(clause: &[u8], names: &BTreeSet<String>) -> Option<usize> {
     let after = |text: &[u8], word: &[u8]| text.strip_prefix(word).map(|rest| rest.len());
     let rest_of = |length: usize| &clause[clause.len() - length..];
@@ -145,17 +147,18 @@ fn lost_key_length(clause: &[u8], names: &BTreeSet<String>) -> Option<usize> {
     let rest = rest_of(after(rest, b" REFERENCES ")?);
     let length = name_length(rest)?;
     let (parent, rest) = rest.split_at(length);
-    // Another database's, if there is a dot.
+    // A dot would mean a table of another database.
     let rest = rest_of(after(rest, b" ")?);
     let rest = &rest[expression_length(rest)?..];
     let words = rest.iter().position(|byte| !byte.is_ascii_uppercase() && *byte != b' ')?;
     let is_end = rest[words..].starts_with(b",\n") || rest[words..].starts_with(b"\n)");
     let parent = std::str::from_utf8(&parent[1..length - 1]).ok()?.replace("``", "`");
-    // One that differs by case may be another. Where it is the same, its key comes later than it had to.
+    // A name that differs by case may be another table. If it is the same, its key is merely added later than
+    // necessary.
     (is_end && !names.contains(&parent)).then(|| clause.len() - rest.len() + words)
 }
 
-/// Takes out where files are.
+/// Removes the locations of files.
 fn without_directories(statement: &[u8]) -> (Vec<u8>, bool) {
     let directory = |rest: &[u8]| {
         let words = [b" DATA DIRECTORY".as_slice(), b" INDEX DIRECTORY"];
@@ -174,7 +177,7 @@ fn without_directories(statement: &[u8]) -> (Vec<u8>, bool) {
     (written, is_found)
 }
 
-/// Takes out defaults that ask a sequence, and gives them with their columns.
+/// Removes defaults that use a sequence, and returns them with their columns.
 fn without_sequences(statement: &[u8]) -> (Vec<u8>, Vec<SequenceDefault>) {
     const COLUMN: &[u8] = b"\n  `";
     const DEFAULT: &[u8] = b" DEFAULT ";
@@ -196,7 +199,7 @@ fn without_sequences(statement: &[u8]) -> (Vec<u8>, Vec<SequenceDefault>) {
                 continue;
             };
             found.push((column.to_vec(), default[..length].to_vec()));
-            // A column that nobody sees needs one.
+            // An invisible column needs a default.
             let line = written.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
             if outside_quotes(&written[line..], |rest| rest.starts_with(b" INVISIBLE")).is_some() {
                 written.extend_from_slice(b" DEFAULT 0");
@@ -211,7 +214,7 @@ fn without_sequences(statement: &[u8]) -> (Vec<u8>, Vec<SequenceDefault>) {
     (written, found)
 }
 
-/// How long an expression is that is a call or in brackets, up to the bracket that ends it.
+/// The length of an expression that is a call or in brackets, up to the closing bracket.
 fn expression_length(text: &[u8]) -> Option<usize> {
     let word = text.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_')?;
     if text[word] != b'(' {
@@ -237,7 +240,7 @@ fn asks_sequence(expression: &[u8]) -> bool {
     outside_quotes(expression, |rest| calls.iter().any(|call| rest.starts_with(call))).is_some()
 }
 
-/// The same definition without the number that the next row gets, which changes all the time.
+/// The definition without the number of the next row, which changes all the time.
 pub(crate) fn without_counter(statement: &[u8]) -> Vec<u8> {
     const COUNTER: &[u8] = b" AUTO_INCREMENT=";
     let Some(at) = outside_quotes(statement, |rest| rest.starts_with(COUNTER)) else { return statement.to_vec() };
@@ -246,9 +249,10 @@ pub(crate) fn without_counter(statement: &[u8]) -> Vec<u8> {
     [&statement[..at], &after[digits..]].concat()
 }
 
-/// Whether a definition is what the server means. It prints texts with a character set of their own without escapes, so that
-/// whoever made the table may have written what follows. Where there is one, it must be plain, and everything around it as
-/// servers write it: no comment, no bracket too many, and nothing but options after the columns.
+/// Whether a definition can be trusted. The server prints literals with their own character set without escapes, so
+/// that the author of the table may have written what follows. If there is such a literal, it must be plain, and
+/// everything around it must be as servers write it: no comment, no surplus bracket, and only options after the
+/// columns.
 pub(crate) fn is_clear(statement: &[u8]) -> bool {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let introducer = |rest: &[u8]| {
@@ -264,7 +268,7 @@ pub(crate) fn is_clear(statement: &[u8]) -> bool {
         if let Some(length) = introducer(rest) {
             let text = &rest[length..];
             let Some(quoted) = quoted_length(text) else { return false };
-            // One that has no end may be a quote and nothing else.
+            // A literal without an end may consist of a single quote.
             let Some(inner) = text.get(1..quoted - 1) else { return false };
             let after = text.get(quoted);
             let is_utf8 = rest.starts_with(b"_utf8");
@@ -286,7 +290,7 @@ pub(crate) fn is_clear(statement: &[u8]) -> bool {
             b'\'' | b'`' | b'"' if quoted_length(rest).is_none() || !is_closed(rest) => return false,
             _ => {}
         }
-        // The columns end with a bracket that begins a line.
+        // The list of columns ends with a bracket at the beginning of a line.
         if rest[0] == b')' && depth == 0 && end.is_none() {
             if statement[..at].last() != Some(&b'\n') {
                 return false;
@@ -304,13 +308,13 @@ fn starts_like(text: &[u8], word: &[u8]) -> bool {
     text.get(..word.len()).is_some_and(|found| found.eq_ignore_ascii_case(word))
 }
 
-/// Whether the quotes that begin here end.
+/// Whether the quoted text that begins here is closed.
 fn is_closed(text: &[u8]) -> bool {
     let length = quoted_length(text).unwrap_or(0);
     length > 1 && text[..length].last() == text.first()
 }
 
-/// The character sets that a table names for itself and its columns.
+/// The character sets that a table specifies for itself and its columns.
 pub(crate) fn sets_of(statement: &[u8]) -> BTreeSet<String> {
     const WORDS: [&[u8]; 2] = [b" CHARACTER SET ", b" CHARSET="];
     let after = |rest: &[u8]| WORDS.iter().find(|word| rest.starts_with(word)).map(|word| word.len());
@@ -335,7 +339,7 @@ pub(crate) fn has_type(statement: &[u8], name: &str) -> bool {
     statement.split(|byte| *byte == b'\n').any(is_type)
 }
 
-/// Whether a table keeps its history by numbers of transactions, and not by time.
+/// Whether a table keeps its history by transaction ids instead of time.
 pub(crate) fn is_versioned_by_transactions(statement: &[u8]) -> bool {
     const NUMBERED: &[u8] = b" bigint(20) unsigned GENERATED ALWAYS AS ROW START";
     outside_quotes(statement, |rest| rest.starts_with(NUMBERED)).is_some()

@@ -47,7 +47,7 @@ pub fn check(reader: &mut dyn Read) -> Result<ClusterDump, CheckError> {
     check_for(reader, Guarded::default())
 }
 
-/// As [`check`], for a server that has told which settings it guards.
+/// As [`check`], for a server that has reported which settings it guards.
 pub fn check_for(reader: &mut dyn Read, guarded: Guarded) -> Result<ClusterDump, CheckError> {
     let mut scanner = Scanner::new(FilterOptions { guarded, ..FilterOptions::default() });
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -64,7 +64,7 @@ pub fn check_for(reader: &mut dyn Read, guarded: Guarded) -> Result<ClusterDump,
 }
 
 /// Passes a dump on to `psql`: checked once more, without comments, without what the options leave out, and with the
-/// settings that the meaning of quotes depends on. An error is a [`Refused`], or of the reader.
+/// settings that the meaning of quotes depends on. An error is a [`Refused`] or comes from the reader.
 pub struct Filter<R> {
     reader: R,
     scanner: Scanner,
@@ -94,7 +94,7 @@ impl<R: Read> Filter<R> {
                 self.scanner.feed(&self.chunk[..read], &mut self.ready)
             };
             if let Err(refused) = checked {
-                // What came before it in the same piece is not passed on either.
+                // What precedes it in the same chunk is not passed on either.
                 self.ready.clear();
                 self.refused = Some(refused);
                 break;

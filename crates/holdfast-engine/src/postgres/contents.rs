@@ -1,19 +1,19 @@
-//! What a database holds that somebody made: anything that a new database on that server does not have. Objects of an
-//! extension do not count, and neither does the extension itself: people make it before they restore, where only an
-//! administrator can.
+//! What people created in a database: anything that a new database on that server does not have. Objects of an
+//! extension do not count, and neither does the extension itself: where only an administrator can create it, people do
+//! so before they restore.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-/// The first number that a server gives to what is made in it; what it is set up with has lower ones.
+/// The first object id (oid) that a server assigns after its setup; built-in objects have lower ones.
 const FIRST_MADE: u32 = 16_384;
 /// The first version with publications and subscriptions.
 pub(crate) const LOGICAL_REPLICATION: u32 = 100_000;
-/// As many as are compared with the template's. More fit into no answer.
+/// How many objects are compared with those of the template. More do not fit into an answer.
 const COMPARED: usize = 50_000;
 
-/// A catalogue of a database, what is in it, and which of its rows count.
+/// A catalogue of a database, the kind of objects in it, and which of its rows count.
 struct Catalogue {
     name: &'static str,
     kind: &'static str,
@@ -25,7 +25,7 @@ const fn catalogue(name: &'static str, kind: &'static str, condition: &'static s
     Catalogue { name, kind, condition, since: 0 }
 }
 
-/// Schemas of sessions, which end with them.
+/// Excludes temporary schemas, which end with their session.
 const NOT_TEMPORARY: &str = "NOT EXISTS (SELECT FROM pg_catalog.pg_namespace n WHERE n.nspname ~ '^pg_(toast_)?temp_' AND \
     n.oid = ";
 
@@ -58,7 +58,7 @@ const CATALOGUES: &[Catalogue] = &[
 
 const DEFAULT_PRIVILEGES: &str = "pg_default_acl";
 
-/// Subscriptions of all databases are in one list, of which not everybody may see the numbers.
+/// The subscriptions of all databases are in one catalogue, whose oids not everybody may read.
 const SUBSCRIPTIONS: &str = "pg_subscription";
 
 /// Asks a database for what [`Contents`] reads. `server_version` is that of its server.
@@ -84,7 +84,7 @@ fn made_query(index: usize, catalogue: &Catalogue) -> String {
              o.subdbid WHERE d.datname = pg_catalog.current_database()"
         );
     }
-    // Of these, anybody may choose the number.
+    // Anybody may choose the oid of a large object.
     let first = if *name == "pg_largeobject_metadata" { 1 } else { FIRST_MADE };
     let theirs = owner(name).map_or_else(String::new, |owner| {
         format!(" AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid = o.{owner} AND r.rolsuper)")
@@ -109,9 +109,9 @@ fn made_query(index: usize, catalogue: &Catalogue) -> String {
     sql
 }
 
-/// The column with the owner of what can run, or have something run, for others. Whoever has an extension can add objects
-/// of their own to it; those of its own script belong to an administrator. Who owns a table of an extension can have its
-/// defaults and checks run something when rows are loaded into it.
+/// The column with the owner of objects that can run, or cause something to run, for others. The owner of an extension
+/// can add their own objects to it; those from its script belong to an administrator. The owner of a table of an
+/// extension can have its defaults and checks run something when rows are loaded.
 fn owner(catalogue: &str) -> Option<&'static str> {
     Some(match catalogue {
         "pg_class" => "relowner",
@@ -138,15 +138,15 @@ fn owner(catalogue: &str) -> Option<&'static str> {
 #[serde(deny_unknown_fields)]
 pub struct Contents {
     count: u64,
-    /// How many there are of each kind, by its place in the list.
+    /// The number of objects of each kind, by its index in the list.
     kinds: BTreeMap<usize, u64>,
-    /// Kinds and numbers, as many as are compared.
+    /// Kinds and oids of the objects that are compared.
     first: BTreeSet<(usize, u32)>,
 }
 
 impl Contents {
-    /// Takes out what came with the template: a database that is made from it has the same objects with the same
-    /// numbers. Default privileges count nevertheless: they would change the rights of whatever is restored.
+    /// Removes what came from the template: a database created from it has the same objects with the same oids. Default
+    /// privileges count nevertheless: they would change the rights of whatever is restored.
     pub fn without(mut self, template: &Self) -> Self {
         let counts = |kind: usize| CATALOGUES.get(kind).is_some_and(|catalogue| catalogue.name == DEFAULT_PRIVILEGES);
         for (kind, _) in self.first.intersection(&template.first).filter(|(kind, _)| !counts(*kind)) {
@@ -163,7 +163,7 @@ impl Contents {
         self.count
     }
 
-    /// What there is, for a person.
+    /// What there is, for messages.
     pub fn described(&self) -> String {
         let kind = |index: usize| CATALOGUES.get(index).map_or("others", |catalogue| catalogue.kind);
         let kinds: Vec<String> =
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_with_the_template_is_nobodys() {
+    fn objects_from_the_template_do_not_count() {
         let read = |text: &str| serde_json::from_str::<Contents>(text).unwrap();
         let database =
             r#"{"count": 4, "kinds": {"0": 3, "2": 1}, "first": [[0, 16384], [0, 16390], [2, 16400], [0, 20000]]}"#;

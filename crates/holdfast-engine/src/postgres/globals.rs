@@ -1,7 +1,7 @@
-//! What a PostgreSQL server has beside the contents of its databases, as data: roles, memberships, settings, and how
-//! each database was made. A server is asked by [`globals_query`] or [`database_query`] and answers with one JSON
+//! What a PostgreSQL server has besides the contents of its databases, as data: roles, memberships, settings, and how
+//! each database was created. [`globals_query`] or [`database_query`] asks a server, which answers with one JSON
 //! document; [`parse`] and [`parse_database`] accept nothing that the grammar does not allow; [`sql`] writes statements
-//! from what was understood. No text of a server reaches another one in any other way.
+//! from the parsed data. Text from one server reaches another in no other way.
 
 mod powers;
 mod query;
@@ -21,11 +21,11 @@ pub use self::withheld::{Guarded, Whose, why_right_withheld, why_withheld};
 use super::name::NAME_BYTES;
 pub use super::name::Name;
 
-/// Documents of a server with 10,000 roles have some megabytes.
+/// The longest document; that of a server with 10,000 roles has some megabytes.
 const DOCUMENT_BYTES: usize = 64 * 1024 * 1024;
-/// Each of roles, memberships, settings, databases and rights.
+/// The most roles, memberships, settings, databases or rights.
 const ITEMS: usize = 100_000;
-/// Comments and values of settings.
+/// The longest comment or value of a setting.
 const TEXT_BYTES: usize = 1024 * 1024;
 
 /// Any text without a zero byte.
@@ -68,7 +68,7 @@ impl fmt::Debug for Password {
 }
 
 impl Password {
-    /// The hash, when it has the form of one.
+    /// The hash, if it has a known form.
     fn hash(&self) -> Option<&str> {
         let is_md5 = self.0.strip_prefix("md5").is_some_and(|digits| {
             digits.len() == 32 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -114,13 +114,13 @@ impl TryFrom<String> for Expiry {
                     form => byte == form,
                 })
         };
-        // Years have more digits after 9999.
+        // Years after 9999 have more digits.
         let years = text.find('-').unwrap_or(0).saturating_sub(4);
         let is_later = years <= 3 && text.bytes().take(years).all(|byte| byte.is_ascii_digit());
         if matches!(text.as_str(), "infinity" | "-infinity") || (is_later && fits(&text[years..])) {
             return Ok(Self(text));
         }
-        Err("a time until which a password is valid is of another form".to_owned())
+        Err("the expiry time of a password has an unknown form".to_owned())
     }
 }
 
@@ -154,7 +154,7 @@ pub struct Membership {
     pub role: Name,
     pub member: Name,
     pub is_admin: bool,
-    /// Servers before 16 have neither.
+    /// `None` for servers before 16, as is `can_set`.
     pub inherits: Option<bool>,
     pub can_set: Option<bool>,
 }
@@ -163,7 +163,7 @@ pub struct Membership {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "AskedSetting")]
 pub struct Setting {
-    /// `None` is every role.
+    /// `None` for all roles.
     pub role: Option<Name>,
     pub name: String,
     pub value: Text,
@@ -182,17 +182,17 @@ impl TryFrom<AskedSetting> for Setting {
 
     fn try_from(AskedSetting { role, name, value }: AskedSetting) -> Result<Self, String> {
         if !is_setting_name(&name) {
-            return Err("a setting has a name that is none".to_owned());
+            return Err("a setting has an invalid name".to_owned());
         }
         let setting = Self { role, name, value };
         match setting.words() {
             Some(_) => Ok(setting),
-            None => Err(format!("the setting {} is no list of names", setting.name)),
+            None => Err(format!("the setting {} is not a list of names", setting.name)),
         }
     }
 }
 
-/// Words of letters, digits, `_` and `$`, with dots between them.
+/// Whether a name consists of letters, digits, `_` and `$`, with dots between its parts.
 fn is_setting_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let starts = part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -221,7 +221,7 @@ impl Setting {
     }
 }
 
-/// Names separated by commas, each in double quotes or without blanks. `None` when it is something else.
+/// Names separated by commas, each in double quotes or without blanks. `None` for anything else.
 fn split_names(list: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut rest = list.trim_start();
@@ -275,7 +275,7 @@ pub struct Grant {
     pub can_grant: bool,
 }
 
-/// The name of a setting that the server has rights for.
+/// The name of a setting to which the server can grant rights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Parameter(String);
@@ -284,7 +284,7 @@ impl TryFrom<String> for Parameter {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        if is_setting_name(&name) { Ok(Self(name)) } else { Err("a parameter has a name that is none".to_owned()) }
+        if is_setting_name(&name) { Ok(Self(name)) } else { Err("a parameter has an invalid name".to_owned()) }
     }
 }
 
@@ -322,7 +322,7 @@ pub struct ParameterGrant {
     pub can_grant: bool,
 }
 
-/// How a database was made and who may do what with it.
+/// How a database was created, and who has which rights to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatabaseFacts {
@@ -331,9 +331,9 @@ pub struct DatabaseFacts {
     pub encoding: Name,
     pub collate: Text,
     pub ctype: Text,
-    /// Servers before 15 have one only.
+    /// `None` for servers before 15, which have only one.
     pub provider: Option<Provider>,
-    /// Of ICU or of the server itself.
+    /// The locale of ICU or of the builtin provider.
     pub locale: Option<Text>,
     pub icu_rules: Option<Text>,
     pub is_template: bool,
@@ -342,11 +342,11 @@ pub struct DatabaseFacts {
     pub connection_limit: i32,
     pub tablespace: Name,
     pub comment: Option<Text>,
-    /// `None` is what a new database has.
+    /// `None` for the rights of a new database.
     pub acl: Option<Vec<Grant>>,
     pub settings: Vec<Setting>,
-    /// Roles that own something in it, or have rights to something in it. The server does not note those of the role
-    /// that it was set up with.
+    /// Roles that own something in it, or have rights to something in it. The server does not record those of its
+    /// initial superuser.
     pub roles: Vec<Name>,
 }
 
@@ -359,29 +359,29 @@ pub struct Globals {
     /// Without those that every server has (`pg_…`).
     pub roles: Vec<Role>,
     pub memberships: Vec<Membership>,
-    /// Of roles, in every database.
+    /// Settings of roles in every database.
     pub settings: Vec<Setting>,
     /// Without `template0`.
     pub databases: Vec<DatabaseFacts>,
-    /// Without those that every server has. They are folders of a server, so they are named and not made.
+    /// Without those that every server has. They are folders on a server, so they are reported and not created.
     pub tablespaces: Vec<Name>,
-    /// Servers before 15 have none, and so have documents of before this was asked for.
+    /// Empty for servers before 15, and in documents written before this field existed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameter_grants: Vec<ParameterGrant>,
 }
 
 impl Globals {
-    /// Leaves the roles of a server alone, with all that is said about them apart from single databases.
+    /// Forgets all roles, and everything about them that does not belong to a single database.
     pub(crate) fn forget_roles(&mut self) {
         self.roles.clear();
         self.memberships.clear();
         self.settings.clear();
         self.parameter_grants.clear();
-        // Nobody misses those of roles that stay.
+        // Roles that stay need no passwords from the backup.
         self.has_passwords = true;
     }
 
-    /// What cannot be restored as it was, for a person.
+    /// What cannot be restored as it was, as messages.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.has_passwords {
@@ -399,9 +399,9 @@ impl Globals {
     }
 }
 
-/// Why an answer was refused, for a person.
+/// Why an answer was refused, for messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("What the server says of its roles and databases cannot be used: {0}")]
+#[error("What the server reports about its roles and databases cannot be used: {0}")]
 pub struct Refused(String);
 
 /// Reads the answer to [`globals_query`].
@@ -410,14 +410,14 @@ pub fn parse(document: &[u8]) -> Result<Globals, Refused> {
     let counts = [globals.roles.len(), globals.memberships.len(), globals.settings.len(), globals.databases.len()];
     let others = [globals.tablespaces.len(), globals.parameter_grants.len()];
     if counts.into_iter().chain(others).any(|count| count > ITEMS) {
-        return Err(Refused("there are more of them than can be".to_owned()));
+        return Err(Refused("there are too many of them".to_owned()));
     }
     globals.roles.iter().try_for_each(|role| check_limit(role.connection_limit))?;
     globals.databases.iter().try_for_each(check_database)?;
     Ok(globals)
 }
 
-/// Reads the answer to [`database_query`]; `None` is a server without that database.
+/// Reads the answer to [`database_query`]; `None` if the server has no such database.
 pub fn parse_database(document: &[u8]) -> Result<Option<DatabaseFacts>, Refused> {
     if document.trim_ascii().is_empty() {
         return Ok(None);
@@ -436,23 +436,23 @@ fn read<'a, T: Deserialize<'a>>(document: &'a [u8]) -> Result<T, Refused> {
 
 fn check_database(facts: &DatabaseFacts) -> Result<(), Refused> {
     check_limit(facts.connection_limit)?;
-    // Every new database is made from it.
+    // Every new database is created from `template0`.
     if facts.name.as_str() == "template0" {
-        return Err(Refused("template0 is no database to restore".to_owned()));
+        return Err(Refused("template0 is not a database to restore".to_owned()));
     }
     let is_encoding = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     if !facts.encoding.as_str().bytes().all(is_encoding) {
-        return Err(Refused(format!("the encoding of database {} is none", facts.name)));
+        return Err(Refused(format!("the encoding of database {} is invalid", facts.name)));
     }
     let counts = [facts.settings.len(), facts.roles.len(), facts.acl.as_ref().map_or(0, Vec::len)];
     if counts.into_iter().any(|count| count > ITEMS) {
-        return Err(Refused(format!("database {} has more of something than can be", facts.name)));
+        return Err(Refused(format!("database {} has too many settings, roles or rights", facts.name)));
     }
     Ok(())
 }
 
 fn check_limit(limit: i32) -> Result<(), Refused> {
-    if limit < -1 { Err(Refused("a limit of connections is below -1".to_owned())) } else { Ok(()) }
+    if limit < -1 { Err(Refused("a connection limit is below -1".to_owned())) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Names of things in PostgreSQL.
+//! Names of PostgreSQL objects.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// 63 in servers as they are built by everybody.
+/// The longest name; 63 in servers with the default build settings.
 pub(super) const NAME_BYTES: usize = 255;
 
-/// A name of a role, a database or a tablespace: any text that a server can have there.
+/// The name of a role, a database or a tablespace: any text that a server allows there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);

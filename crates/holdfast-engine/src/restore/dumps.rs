@@ -1,4 +1,4 @@
-//! The dumps of a whole server's archive, one after the other, each fed to a process of its own.
+//! Feeds the dumps of a whole server's archive to processes, one dump after the other, each to its own process.
 
 use std::io::{self, Read, Write};
 
@@ -17,7 +17,7 @@ use crate::plan::RestorePlan;
 use crate::remote::{Pace, Script, end_of, lines, stalled, stop};
 use crate::ssh::{Connection, Exit, Process};
 
-/// Pieces on their way to the server.
+/// How many pieces may wait to be sent to the server.
 const WAITING_PIECES: usize = 8;
 
 /// A dump in the archive.
@@ -27,7 +27,7 @@ pub(super) struct Dump {
     pub is_wanted: bool,
 }
 
-/// What the reading thread sends of the dumps.
+/// What the reading thread sends about the dumps.
 enum Piece {
     Begin(usize),
     Data(Bytes),
@@ -46,14 +46,14 @@ pub(super) struct Reading {
     thread: JoinHandle<Result<u64>>,
 }
 
-/// How the process that got a dump ended.
+/// How the process that was fed a dump ended.
 pub(super) struct FedDump {
     pub exit: Exit,
     pub lines: Vec<String>,
 }
 
 impl Reading {
-    /// The number of the next wanted dump; what was left of the one before is passed over.
+    /// The index of the next wanted dump; skips the rest of the one before.
     pub(super) async fn next(&mut self) -> Option<usize> {
         while let Some(piece) = self.pieces.recv().await {
             if let Piece::Begin(index) = piece {
@@ -63,7 +63,7 @@ impl Reading {
         None
     }
 
-    /// Why the reading thread ended within a dump.
+    /// Why the reading thread ended in the middle of a dump.
     async fn failure(&mut self) -> EngineError {
         self.pieces.close();
         match (&mut self.thread).await {
@@ -73,7 +73,7 @@ impl Reading {
         }
     }
 
-    /// How many plain bytes were read, once the whole backup was read and found good.
+    /// How many plain bytes were read, once the whole backup has been read and verified.
     pub(super) async fn finish(self) -> Result<u64> {
         drop(self.pieces);
         self.thread.await.map_err(EngineError::internal)?
@@ -86,7 +86,7 @@ pub(super) fn copy(_name: &str, dump: &mut dyn Read, out: &mut dyn Write) -> io:
 }
 
 impl Engine {
-    /// Begins to read the wanted dumps; each is passed on as `transform`, which is told its name, writes it.
+    /// Begins to read the wanted dumps; `transform` gets the name of each, and what it writes is passed on.
     pub(super) async fn read_dumps(
         &self,
         plan: &RestorePlan,
@@ -128,7 +128,7 @@ impl Engine {
                 match reading.pieces.recv().await {
                     Some(Piece::Data(data)) if is_taking => {
                         let length = data.len();
-                        // A process that takes no more says why by its end; the rest of its dump is passed over.
+                        // If a process takes no more, its exit says why; the rest of its dump is skipped.
                         is_taking = pace.wait(cancel, |_| length, stdin.write_all(data)).await?.is_ok();
                     }
                     Some(Piece::Data(_)) => {}
@@ -141,7 +141,8 @@ impl Engine {
                 }
             }
         };
-        // Drained all the while: a full pipe there would stop the process. After the last byte it has its time, no more.
+        // Output is drained all the time: a full pipe would stop the process. After the last byte, the process has a
+        // limited time to finish.
         let draining = async {
             while stdout.next().await.is_some() {}
             Ok(())
@@ -167,7 +168,7 @@ impl Engine {
     }
 }
 
-/// Writes what becomes of a dump, which has a name.
+/// Writes the transformed dump of the database with this name.
 type Transform<'a> = &'a dyn Fn(&str, &mut dyn Read, &mut dyn Write) -> io::Result<()>;
 
 /// Sends the wanted dumps, each with a beginning and an end.

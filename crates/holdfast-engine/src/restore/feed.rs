@@ -16,33 +16,33 @@ use crate::remote::{self, Pace, stalled};
 use crate::ssh::{Connection, Control, Exit, Process, SshError};
 use crate::stored::Whole;
 
-/// Pieces on their way to the server.
+/// How many pieces may wait to be sent to the server.
 const WAITING_PIECES: usize = 8;
 const PIECE_BYTES: usize = 256 * 1024;
-/// How long a process that we ended may take to end.
+/// How long a process may take to exit after we end it.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// How a process ended that was fed to its end, or went away before.
+/// The result of a process that was fed completely, or that exited before.
 pub(crate) struct Fed<T> {
-    /// What the reading thread made; `None` when the process ended before it had everything.
+    /// The result of `transform`; `None` if the process exited before it had everything.
     pub made: Option<T>,
     pub exit: Exit,
     pub lines: Vec<String>,
     pub plain_bytes: u64,
 }
 
-/// What a process gets.
+/// A process and what it needs to be fed.
 pub(crate) struct Feeding {
     pub process: Process,
-    /// Before anything else.
+    /// Sent before anything else.
     pub login: String,
     /// How long it may take after the last byte.
     pub finish: Duration,
 }
 
 impl Engine {
-    /// Runs a remote process on the backup's plain stream as `transform` passes it on. The process's own end is given
-    /// back with what it said; an error of ours ends it first.
+    /// Feeds a remote process with the backup's plain stream, as `transform` passes it on. Returns the exit status and
+    /// standard error of the process; if an error is ours, ends the process first.
     pub(crate) async fn feed<T: Send + 'static>(
         &self,
         connection: &Connection,
@@ -52,7 +52,7 @@ impl Engine {
         context: &Context,
         transform: impl FnOnce(&mut dyn io::Read, &mut dyn Write) -> Result<T> + Send + 'static,
     ) -> Result<Fed<T>> {
-        // What waits here is large; boxed, it does not make everything large that waits for it.
+        // This future is large; boxed, it does not enlarge every future that awaits it.
         Box::pin(self.feed_process(connection, feeding, whole, backup, context, transform)).await
     }
 
@@ -71,10 +71,10 @@ impl Engine {
             let mut out = Pieces::new(sender);
             let made = transform(&mut whole.plain, &mut out)?;
             let plain_bytes = whole.plain.bytes;
-            // Before the last piece: the process must not see an end that is none.
+            // Before the last piece: if the backup is damaged, the process must not see the end of its input.
             whole.finish(&backup)?;
             let sent = out.flush();
-            sent.map_err(|error| classify(&error, FailureCode::RemoteFailed, "The server took no more"))?;
+            sent.map_err(|error| classify(&error, FailureCode::RemoteFailed, "The server stopped reading"))?;
             Ok((made, plain_bytes))
         });
         let Feeding { process, login, finish } = feeding;
@@ -91,7 +91,7 @@ impl Engine {
                 let length = piece.len();
                 pace.wait(&cancel, |_| length, stdin.write_all(piece)).await?.map_err(lost)?;
             }
-            // Nobody writes any more; why, the reading thread says.
+            // The reading thread has stopped sending; its result says why.
             let read = reading.await.map_err(EngineError::internal)?;
             if read.is_ok() {
                 stdin.close().await?;
@@ -113,14 +113,14 @@ impl Engine {
                 }
                 fed
             },
-            // Drained all the while: a full pipe there would stop the process.
+            // Output is drained all the time: a full pipe would stop the process.
             async {
                 tokio::select! {
                     exit = stdout.wait() => exit.map_err(EngineError::from),
-                    // All is fed, and the process takes its time; somebody does not want to wait for it.
+                    // Everything is fed, but the process takes long and the run was cancelled.
                     () = async { cancel.cancelled().await; end_process(&control).await } => Err(EngineError::cancelled()),
                     () = async { all_fed.cancelled().await; tokio::time::sleep(finish).await } => Err(stalled(finish)),
-                    // The reason is known; the server may take its time to say goodbye, but not for ever.
+                    // The reason of the failure is known; the server gets a short time to report the exit.
                     () = async { given_up.cancelled().await; tokio::time::sleep(GOODBYE).await } => {
                         Err(SshError::Lost("given up".to_owned()).into())
                     }
@@ -136,7 +136,7 @@ impl Engine {
         }
         match (fed, exit) {
             (Ok((made, plain_bytes)), Ok(exit)) => Ok(Fed { made: Some(made), exit, lines, plain_bytes }),
-            // A process that ended early explains a write that failed, not the other way round.
+            // If the process exited early, that explains the failed write.
             (Err(error), Ok(exit)) if error.code == FailureCode::Lost && exit != Exit::default() => {
                 Ok(Fed { made: None, exit, lines, plain_bytes: 0 })
             }
@@ -145,19 +145,19 @@ impl Engine {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes it by value")]
 fn lost(error: SshError) -> EngineError {
     EngineError::new(FailureCode::Lost, error.to_string())
 }
 
-/// Ends a remote process, or at least does not wait for it any longer.
+/// Ends a remote process, or stops waiting for it after a short time.
 async fn end_process(control: &Control) {
     if tokio::time::timeout(GOODBYE, control.terminate()).await.is_err() {
-        tracing::debug!("a remote process did not take note of its end");
+        tracing::debug!("timed out while terminating a remote process");
     }
 }
 
-/// Hands what is written to the task that feeds the process, in pieces of some size.
+/// Sends what is written to the task that feeds the process, in pieces of fixed size.
 pub(super) struct Pieces<T> {
     sender: mpsc::Sender<T>,
     filling: Vec<u8>,
@@ -165,7 +165,7 @@ pub(super) struct Pieces<T> {
 
 impl<T: From<Bytes>> Write for Pieces<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // No more than fits, or the vector would be copied into a larger one.
+        // No more than fits, or the vector would be reallocated.
         let taken = &bytes[..bytes.len().min(PIECE_BYTES - self.filling.len())];
         self.filling.extend_from_slice(taken);
         if self.filling.len() == PIECE_BYTES {
@@ -174,7 +174,7 @@ impl<T: From<Bytes>> Write for Pieces<T> {
         Ok(taken.len())
     }
 
-    /// Only the end flushes: the last piece waits until everything before it is known to be whole.
+    /// Called only at the end: the last piece is held back until everything before it is known to be intact.
     fn flush(&mut self) -> io::Result<()> {
         self.send_off()
     }

@@ -1,5 +1,5 @@
-//! Files back onto a server. What is in the target is asked before anything is written, so that nothing goes through a
-//! link that is there, nothing is replaced that was to stay, and the counts are true.
+//! Restores files onto a server. The contents of the target are queried before anything is written, so that nothing is
+//! written through an existing link, nothing is replaced that was to stay, and the counts are correct.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ use crate::source::sftp::{self, Held, SftpTarget};
 use crate::ssh::{Connection, Exit, Process};
 use crate::stored::Whole;
 
-/// What there is to know of the target before anything is written.
+/// What is known about the target before anything is written.
 struct TargetFacts {
     held: Held,
     flavour: Flavour,
@@ -38,12 +38,12 @@ struct TargetFacts {
 }
 
 impl TargetFacts {
-    /// Nothing there can be in the way.
+    /// Whether nothing in it can be in the way.
     fn is_empty(&self) -> bool {
         self.held != Held::Something
     }
 
-    /// bsdtar goes into a folder when a path is too long to be named at once; others cannot.
+    /// bsdtar changes into folders when a path is too long for a single call; others cannot do that.
     fn longest(&self, root: &str) -> Longest {
         let path = match self.flavour {
             Flavour::Gnu => Longest::USUAL.path,
@@ -61,7 +61,7 @@ enum Flavour {
     Sftp,
 }
 
-/// Entries that are named one by one in the log of a dry run.
+/// How many entries the log of a dry run names.
 const NAMED_ENTRIES: u64 = 500;
 
 impl Engine {
@@ -96,7 +96,7 @@ impl Engine {
             with_owners,
             overwrite: plan.overwrite || target.is_empty(),
             restore_devices: plan.options.restore_devices && target.is_root,
-            // A folder that was there belongs to whoever made it.
+            // A folder that existed before keeps its owner and mode.
             with_root: choice.is_everything()
                 && (target.held == Held::Missing || target.held == Held::Nothing && plan.overwrite),
             without_special: target.flavour == Flavour::Sftp,
@@ -110,7 +110,7 @@ impl Engine {
         };
         let chosen = choice.clone();
         let mut selection = Selection::new(choice, options, surveyed.existing, |_, _| {});
-        // Each is let go as soon as it is noted: there may be many.
+        // Each link is dropped as soon as it is noted: there may be many.
         for link in surveyed.links {
             selection.expect(&link)?;
         }
@@ -145,8 +145,8 @@ impl Engine {
         restored
     }
 
-    /// Reads the whole backup and decides everything before anything is changed: what cannot be restored must not destroy
-    /// what is there. Notes what is written, and where.
+    /// Reads the whole backup and decides everything before anything is changed: what cannot be restored must not
+    /// destroy what is there. Notes what will be written, and where.
     async fn rehearse(
         &self,
         backup: &StoredBackup,
@@ -162,7 +162,7 @@ impl Engine {
         .await
     }
 
-    /// Which entries a path stands for, for a download: nothing is in the way of those.
+    /// The entries that these paths select, for a download: nothing can be in their way.
     pub(crate) async fn choose(&self, backup: &StoredBackup, entries: &[String]) -> Result<Selection> {
         let choice = Choice::new(entries);
         let surveying = Surveying::new(choice.clone(), None);
@@ -176,7 +176,7 @@ impl Engine {
         Ok(selection)
     }
 
-    /// Makes the target folder, says what was in it, and which tar the server has. A dry run makes nothing.
+    /// Creates the target folder and finds out what was in it, and which tar the server has. A dry run creates nothing.
     async fn prepare(
         &self,
         connection: &Connection,
@@ -207,7 +207,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         let words: Vec<&str> = text.splitn(5, '\n').collect();
         match (answer.exit.status, &words[..]) {
             (Some(96), _) => {
-                Err(EngineError::new(FailureCode::TargetUnwritable, format!("{path} is there, but is no folder.")))
+                Err(EngineError::new(FailureCode::TargetUnwritable, format!("{path} exists, but is not a folder.")))
             }
             (Some(97), _) => Err(EngineError::new(
                 FailureCode::TargetUnwritable,
@@ -215,7 +215,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
             )),
             (Some(0), [state, flavour, id, longest_name, folder]) => {
                 context.note_folder(folder);
-                // In a dry run a folder that is to be made is not there yet.
+                // In a dry run, a missing folder has not been created.
                 if !(is_dry && *state == "missing") && leads_elsewhere(path, folder) {
                     context.log.line(format!("A part of {path} is a link: the target is {folder}."));
                 }
@@ -236,8 +236,8 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         }
     }
 
-    /// Looks through the list of entries: are the chosen ones there, which are further names of others, and what is at
-    /// their places in the target?
+    /// Goes through the list of entries: whether the chosen ones exist, which of them are hard links to others, and
+    /// what is at their places in the target.
     async fn survey(
         &self,
         connection: &Connection,
@@ -275,8 +275,8 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         Ok(Surveyed { existing: Some(existing), ..surveying.finish()? })
     }
 
-    /// Sends the paths that a restore writes to whoever asks the server about them; those of folders are only sent with all
-    /// others.
+    /// Sends the paths that a restore writes to `sender`, whose receiver asks the server about them; with
+    /// `is_of_files`, those of folders are left out.
     pub(super) async fn ask_for(
         &self,
         backup: &StoredBackup,
@@ -288,7 +288,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         let mut surveying = self.visit(backup, surveying, Surveying::visit).await?;
         let (buffer, sender) = (std::mem::take(&mut surveying.buffer), surveying.sender.take());
         if let Some(sender) = sender.filter(|_| !buffer.is_empty()) {
-            // Whoever asks the server has failed and says why. Dropping the sender ends the questions.
+            // If the receiver is gone, it has failed and reports why. Dropping the sender ends the questions.
             let _gone = sender.send(buffer).await;
         }
         Ok(surveying)
@@ -318,7 +318,8 @@ done' sh
         Ok(letters.iter().map(occupant).collect())
     }
 
-    /// What a script says of paths on its standard input, in no more bytes than `most` allows for so many.
+    /// The output of a script for the paths on its standard input; fails if it has more bytes than `most` allows for
+    /// the number of paths.
     pub(super) async fn answers(
         &self,
         connection: &Connection,
@@ -333,7 +334,7 @@ done' sh
         let feeding = async {
             while let Some(piece) = paths.recv().await {
                 asked.fetch_add(piece.iter().filter(|byte| **byte == 0).count(), Ordering::Relaxed);
-                // Why it takes no more, the process says by its end.
+                // If the process takes no more, its exit says why.
                 if stdin.write_all(Bytes::from(piece)).await.is_err() {
                     return;
                 }
@@ -343,9 +344,9 @@ done' sh
         let reading = async {
             let (mut found, mut pace) = (Vec::new(), Pace::patient(stall));
             while let Some(piece) = pace.next(&mut stdout, cancel).await? {
-                // Whoever answers more than was asked is not the script that asks.
+                // An answer that is longer than expected does not come from our script.
                 if found.len() + piece.len() > most(asked.load(Ordering::Relaxed)) {
-                    let message = "The server answered more than it was asked, so nothing was written.";
+                    let message = "The server's answer was longer than expected, so nothing was written.";
                     return Err(EngineError::new(FailureCode::RemoteFailed, message));
                 }
                 found.extend_from_slice(&piece);
@@ -359,7 +360,7 @@ done' sh
             Err(EngineError::new(FailureCode::RemoteFailed, message))
         };
         let found = remote::while_feeding(feeding, reading).await;
-        // Whoever looks through the backup need not go on.
+        // Stops the task that goes through the backup.
         drop(paths);
         if found.is_err() {
             remote::stop(connection, &control, stdout.process_id(), context).await;
@@ -367,7 +368,7 @@ done' sh
         found
     }
 
-    /// Says what a restore would do.
+    /// Logs what a restore would do.
     async fn foresee(&self, backup: &StoredBackup, selection: Selection, context: &Context) -> Result<RestoreReport> {
         let log = context.log.clone();
         let selection = self
@@ -412,7 +413,7 @@ done' sh
             })
             .await?;
         judge(&exit, &lines, context)?;
-        let counted = made.ok_or_else(|| EngineError::new(FailureCode::RemoteFailed, "tar took no more."))?;
+        let counted = made.ok_or_else(|| EngineError::new(FailureCode::RemoteFailed, "tar stopped reading."))?;
         Ok(RestoreReport { counted, plain_bytes, is_dry: false })
     }
 
@@ -426,7 +427,7 @@ done' sh
     ) -> Result<RestoreReport> {
         let Writing { mut whole, mut selection, written } = writing;
         let mut client = sftp::open(connection, &self.settings.remote, context).await?;
-        context.log.line("The server's tar is not one we know; writing over SFTP.");
+        context.log.line("The server's tar is not supported; writing over SFTP.");
         sftp::prepare_target(&mut client, path).await?;
         let (backup, context) = (plan.backup.clone(), context.clone());
         let (root, runtime) = (path.to_owned(), Handle::current());
@@ -453,7 +454,7 @@ struct Writing {
     written: Arc<Mutex<Written>>,
 }
 
-/// What has gone to the server so far.
+/// What has been sent to the server so far.
 #[derive(Debug, Default)]
 struct Written {
     entries: u64,
@@ -484,20 +485,20 @@ pub(super) struct Surveying {
     choice: Choice,
     found: HashSet<String>,
     links: Vec<Entry>,
-    /// What the names of the links take.
+    /// The memory that the names of the links take.
     link_bytes: usize,
     existing: Option<Existing>,
     asked: HashSet<u64>,
     keys: Vec<u64>,
     buffer: Vec<u8>,
     sender: Option<mpsc::Sender<Vec<u8>>>,
-    /// It was not looked to the end.
+    /// Not all entries were visited.
     is_cut: bool,
-    /// Folders, and those above, are not asked for.
+    /// Folders and parent folders are not asked about.
     is_of_files: bool,
 }
 
-/// What looking through the entries gave.
+/// The result of going through the entries.
 #[derive(Default)]
 struct Surveyed {
     links: Vec<Entry>,
@@ -505,7 +506,7 @@ struct Surveyed {
 }
 
 const QUESTION_BYTES: usize = 64 * 1024;
-/// What the names of all further names of files may take: 256 bytes for each of as many as there may be.
+/// How much memory the names of all hard links may take: 256 bytes for each of the most that there may be.
 const LINK_BYTES: usize = 512 * 1024 * 1024;
 
 impl Surveying {
@@ -556,7 +557,7 @@ impl Surveying {
                 self.ask(&entry.path);
             }
         }
-        // Nobody asks the server any more; why, they say themselves.
+        // If the receiver is gone, it has failed and reports why.
         self.is_cut = self.sender.as_ref().is_some_and(mpsc::Sender::is_closed);
         if self.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -579,7 +580,7 @@ impl Surveying {
     fn flush(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         if let Some(sender) = self.sender.as_ref().filter(|_| !buffer.is_empty()) {
-            // Whoever asks the server has failed and says why.
+            // If the receiver is gone, it has failed and reports why.
             let _gone = sender.blocking_send(buffer);
         }
     }
@@ -612,8 +613,8 @@ set -- --extract --file=- --preserve-permissions --delay-directory-restore --war
   --warning=no-unknown-keyword $x "$@"
 "#;
     const BSD: &str = "cd -- \"$1\" || exit 97; shift\nset -- -x -p -f - \"$@\"\n";
-    // On a full disk tar goes on, and leaves an empty file in place of each that is there. Here it ends with the next word
-    // that it says: nobody reads it any more.
+    // On a full disk tar continues, and replaces each existing file with an empty one. Here it ends with the next
+    // message that it prints, because `sed` has stopped reading.
     const RUN: &str = r#"
 exec 3>&2
 s=$({ { tar "$@" 2>&1 >/dev/null 3>&- 4>&-; echo $? >&4; } |
@@ -639,7 +640,7 @@ exit "${s:-1}"
 
 fn judge(exit: &Exit, lines: &[String], context: &Context) -> Result<()> {
     for line in lines.iter().filter(|line| !line.contains("previous errors")) {
-        // Folders that are there are no surprise.
+        // Existing files that were kept are no reason for a warning.
         if line.contains("skipping existing file") {
             context.log.line(line.replace("skipping existing file", "exists already and was kept"));
         } else {
@@ -661,7 +662,7 @@ fn judge(exit: &Exit, lines: &[String], context: &Context) -> Result<()> {
     Err(EngineError::new(code, format!("tar {}{said}", ended(exit))))
 }
 
-/// Whether a folder is another one than its path says. With `..` in the path nobody can tell.
+/// Whether a path leads to another folder than it says. If the path contains `..`, this cannot be told.
 fn leads_elsewhere(path: &str, folder: &str) -> bool {
     let parts = |path: &str| -> Vec<String> {
         path.split('/').filter(|part| !matches!(*part, "" | ".")).map(str::to_owned).collect()

@@ -1,5 +1,5 @@
-//! Dumps back into MySQL and MariaDB. A database that holds something is only replaced after the whole dump was loaded
-//! beside it.
+//! Restores dumps into MySQL and MariaDB. A database that holds something is only replaced after the whole dump was
+//! loaded into a copy beside it.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -27,19 +27,19 @@ use crate::ssh::{Connection, Exit};
 
 /// A dump whose tables were loaded.
 pub(super) struct Loaded {
-    /// What followed them.
+    /// The definitions that followed the tables.
     found: Vec<Definition>,
-    /// The database that was backed up, if it has another name.
+    /// The name of the database that was backed up, if it was another.
     old_name: Option<String>,
-    /// The tables, and what they were made without.
+    /// The tables, and what was left out when they were created.
     tables: FoundTables,
-    /// How many events of the dump tool were left out.
+    /// How many events written by the dump tool were left out.
     events: usize,
     plain_bytes: u64,
 }
 
 impl Engine {
-    /// One dump of all databases: it names them itself and brings its own statements to make them.
+    /// Restores one dump of all databases, which contains the statements that select and create them.
     pub(crate) async fn restore_mysql_server_dump(
         &self,
         connection: &Connection,
@@ -55,7 +55,7 @@ impl Engine {
         }
         context.begin_writing().await?;
         session.load(None).await.map_err(|error| {
-            let message = format!("{} What comes before it in the dump was restored already.", error.message);
+            let message = format!("{} What precedes it in the dump has been restored.", error.message);
             error.reworded(message)
         })
     }
@@ -139,15 +139,15 @@ impl Session<'_> {
         Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
     }
 
-    /// The answer to a question for names, which come in hexadecimal digits, one on each line.
+    /// Runs a query that selects names, which come in hexadecimal digits, one on each line.
     pub(super) async fn names(&self, sql: &str) -> Result<Vec<String>> {
-        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server gave a name that cannot be read.");
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server returned a name that cannot be read.");
         self.query(sql).await?.lines().map(|line| unhex(line).ok_or_else(unclear)).collect()
     }
 
-    /// Reads the whole backup as it will be loaded, before anything is changed: what cannot be restored must not destroy
-    /// what is there, and a dry run tells what would be refused.
-    /// Gives the names of its tables, where they are data.
+    /// Reads the whole backup as it will be loaded, before anything is changed: what cannot be restored must not
+    /// destroy what is there, and a dry run reports what would be refused. Returns the names of its tables, where they
+    /// are data.
     async fn read_first(&self, name: Option<&str>) -> Result<Vec<String>> {
         self.context.log.line("Reading the whole backup before anything is changed.");
         let rewriting = self.rewriting(name, false).await?;
@@ -161,7 +161,7 @@ impl Session<'_> {
         Ok(tables.take().names)
     }
 
-    /// How the dump is changed on its way into a database. A copy only stands beside the real one for a while.
+    /// How the dump is changed on its way into a database. A copy only exists beside the real one for a while.
     async fn rewriting(&self, name: Option<&str>, is_copy: bool) -> Result<Rewriting> {
         let manifest = match name {
             Some(_) => self.engine.manifest(&self.plan.backup).await?,
@@ -171,7 +171,7 @@ impl Session<'_> {
         Ok(Rewriting {
             unprepared: (!takes_prepared(&version)).then_some(version),
             without_definers: self.plan.options.no_owner,
-            // As events of whoever restores they would run with all their rights, and at once.
+            // Owned by the user of the restore, events would run with all rights of that user, and immediately.
             without_events: is_copy || self.plan.options.no_owner,
             old_name: manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old)),
             new_name: name.map(str::to_owned),
@@ -179,8 +179,8 @@ impl Session<'_> {
         })
     }
 
-    /// Loads the dump beside the database and makes everything there. Only when that went well does the database get the
-    /// tables, and the rest again.
+    /// Loads the dump into a copy beside the database and creates everything there. Only if that succeeds are the
+    /// tables moved to the database, and everything else created again.
     async fn load_and_move(
         &self,
         name: &str,
@@ -195,11 +195,11 @@ impl Session<'_> {
             let Loaded { found, tables, old_name, plain_bytes, .. } = loaded;
             let old_name = old_name.unwrap_or_else(|| name.to_owned());
             self.make_in_copy(beside, &found, &old_name).await?;
-            // What a database of this name gets; what cannot be moved is told while nothing has changed.
+            // What the database itself gets; anything that cannot be moved is reported while nothing has changed.
             let old_name = Some(old_name).filter(|old| old != name);
             let place = DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false };
             let own = self.fitted(&found, &place)?;
-            // One that is not there yet cannot be tried.
+            // Views cannot be tried in a database that does not exist yet.
             if held.is_some() {
                 self.prove_owners(name, &own.views, &own.routines).await?;
             }
@@ -225,7 +225,7 @@ impl Session<'_> {
             is_moved = true;
             self.make(name, &later_of(&tables, name, old_name.as_deref())).await?;
             self.make(name, &own.routines).await?;
-            // Nothing else is given up for a view.
+            // A view that cannot be created does not stop the rest.
             let views = self.make_views(own.views.iter().collect(), false).await;
             self.make_events(name, &own.events).await?;
             Ok(views)
@@ -247,7 +247,7 @@ impl Session<'_> {
         Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
     }
 
-    /// Takes back what a restore did that could not go on, where nothing is lost with it.
+    /// Undoes a restore that failed, where that loses nothing.
     async fn give_up(&self, name: &str, beside: &str, stopped: &Stopped<'_>, error: EngineError) -> EngineError {
         let is_as_before = match stopped.held {
             _ if !stopped.is_changed => true,
@@ -255,11 +255,11 @@ impl Session<'_> {
             Some(0) if !self.is_all_ours(name, beside, stopped.tables).await => {
                 self.context
                     .log
-                    .warn(format!("The database {name} holds what somebody else made meanwhile; it stays."));
+                    .warn(format!("The database {name} holds something that somebody else made meanwhile; it stays."));
                 false
             }
             Some(0) => self.empty_again(name, stopped.before).await,
-            // What is not moved yet is only in the copy.
+            // Tables that were not moved yet exist only in the copy.
             Some(_) => false,
         };
         if is_as_before {
@@ -271,7 +271,7 @@ impl Session<'_> {
         error.reworded(format!("{}{whole}", error.message))
     }
 
-    /// Loads the dump where it belongs, with everything that follows its tables.
+    /// Loads the dump into its final place, with everything that follows its tables.
     pub(super) async fn load(&self, name: Option<&str>) -> Result<RestoreReport> {
         let Loaded { found, tables, old_name, events, plain_bytes } = self.feed_into(name, false, None).await?;
         if events > 0 {
@@ -299,8 +299,8 @@ impl Session<'_> {
         Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
     }
 
-    /// Runs the dump through the client. With `view_definers`, views of the dump tool are left out, and whom they run as is
-    /// noted there.
+    /// Runs the dump through the client. With `view_definers`, views written by the dump tool are left out, and their
+    /// definers are noted there.
     pub(super) async fn feed_into(
         &self,
         name: Option<&str>,
@@ -329,7 +329,8 @@ impl Session<'_> {
         Ok(Loaded { found: found.take(), tables: tables.take(), old_name, events, plain_bytes: fed.plain_bytes })
     }
 
-    /// How the client that loaded a dump ended. It repeats the statement that failed, which is nothing for a log.
+    /// Judges how the client that loaded a dump ended. The failed statement, which the client repeats, is kept out of
+    /// the log.
     pub(super) fn judge(&self, exit: &Exit, lines: &[String]) -> Result<()> {
         let is_told =
             |line: &&String| ["ERROR", "mysql:", "mariadb:", "Warning"].iter().any(|word| line.starts_with(word));
@@ -341,8 +342,8 @@ impl Session<'_> {
         let mut error = database::explain("mysql", exit, &lines, self.context);
         if error.is_database_error(&[1227, 1449]) {
             error.message.push_str(
-                " Something in the backup runs as a user that is not here, or that this one may not act for: restore \
-                 without owners, or as a user with the privilege SET USER (SUPER, SET_USER_ID).",
+                " Something in the backup runs as a user that does not exist here, or that this user may not act for: \
+                 restore without owners, or as a user with the privilege SET USER (SUPER, SET_USER_ID).",
             );
         }
         if error.is_database_error(&LACKS_RIGHTS) {
@@ -358,7 +359,7 @@ impl Session<'_> {
     }
 }
 
-/// How far a restore came that could not go on.
+/// How far a failed restore got.
 struct Stopped<'a> {
     held: Option<u64>,
     is_changed: bool,
@@ -376,14 +377,14 @@ fn without_views(name: &str, error: &EngineError) -> EngineError {
     error.reworded(format!("{} Everything else of {name} was restored.", error.message))
 }
 
-/// What gives tables what they were made without, in the database that they are in now.
+/// The statements that add what was left out when the tables were created, for the database that they are in now.
 pub(super) fn later_of(tables: &FoundTables, name: &str, old_name: Option<&str>) -> Vec<Definition> {
     let names = old_name.map(|old| (old, name));
     tables.later.iter().flat_map(|later| later.definitions(names)).collect()
 }
 
-/// A name for a copy of a database that stands beside it for a time. Rights to all databases whose names begin like
-/// that of the original are none to the copy.
+/// A name for a temporary copy of a database. Rights to all databases whose names begin like the original do not apply
+/// to the copy.
 pub(super) fn name_beside(name: &str) -> String {
     let prefix = format!("{COPY}{}_", random::hex(&random::bytes::<4>()));
     let kept: String = name.chars().take(NAME_CHARS - prefix.len()).collect();

@@ -1,4 +1,5 @@
-//! Databases of a MySQL or MariaDB server as wholes: what they hold, made, set up, emptied and dropped.
+//! Whole databases of a MySQL or MariaDB server: counting what they hold, creating, configuring, emptying and dropping
+//! them.
 
 use std::time::Duration;
 
@@ -15,16 +16,16 @@ use crate::mysql::quoted;
 use crate::remote::RemoteSettings;
 use crate::source::mysql::{mysql_text, set_up_sql};
 
-/// How long it may take to find out that somebody holds on to a table, which the server itself waits half a minute for.
+/// How long it may take to find out that a table is in use; the server itself waits half a minute.
 const LOCKING: Duration = Duration::from_secs(90);
 
 impl Session<'_> {
-    /// Drops a database, which may take long. When somebody uses its tables, it fails: a server that went on to wait
-    /// would drop it after this restore has given up.
+    /// Drops a database, which may take long. Fails if somebody uses its tables: a server that kept waiting would drop
+    /// it after this restore has given up.
     pub(super) async fn drop_database(&self, name: &str) -> Result<()> {
         let own = &self.engine.settings.remote;
         let settings = RemoteSettings { answer: own.finish, ..own.clone() };
-        // Keys of other databases may lead here; they hold again when the tables are back.
+        // Foreign keys of other databases may refer to it; they are valid again when the tables are back.
         let sql = format!(
             "SET SESSION lock_wait_timeout = 30, foreign_key_checks = 0; DROP DATABASE IF EXISTS {}",
             quoted(name)
@@ -35,7 +36,8 @@ impl Session<'_> {
     /// Drops a database and makes it again, empty.
     pub(super) async fn make_anew(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<()> {
         let Err(error) = self.drop_database(name).await else { return self.create(name, facts).await };
-        // The server does not remove a folder with files of somebody else in it, but everything that is its own.
+        // The server does not remove a folder that contains files of somebody else, but it removes everything of its
+        // own.
         if !matches!(self.count_tables(name).await, Ok(Some(0))) {
             return Err(error);
         }
@@ -62,10 +64,10 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Gives a database its comment. MySQL has none, and nothing is lost that a restore should fail for.
+    /// Gives a database its comment. MySQL has no such comments, and a restore should not fail for this.
     async fn comment_on(&self, name: &str, facts: &MysqlFacts) {
         let Some(comment) = &facts.comment else { return };
-        // Put together by the server, so that the comment is text whatever is in it.
+        // The server builds the statement, so that the comment is text whatever it contains.
         let statement = mysql_text(&format!("ALTER DATABASE {} COMMENT = ", quoted(name)));
         let sql = format!(
             "SET SESSION sql_mode = ''; SET @holdfast = CONCAT({statement}, QUOTE({})); PREPARE holdfast FROM @holdfast; \
@@ -77,7 +79,7 @@ impl Session<'_> {
         }
     }
 
-    /// How a database is set up; `None` when the server does not say.
+    /// The settings of a database; `None` if the server does not report them.
     pub(super) async fn set_up_of(&self, name: &str) -> Result<Option<MysqlFacts>> {
         let sql = set_up_sql(name);
         Ok(MysqlFacts::parse(&self.query(&sql).await?).filter(MysqlFacts::is_plausible))
@@ -86,7 +88,7 @@ impl Session<'_> {
     /// How many tables, routines and events a database has; `None` when there is no such database.
     pub(super) async fn count_tables(&self, name: &str) -> Result<Option<u64>> {
         let name = mysql_text(name);
-        // The lists take names for the same that differ by case, which not all servers do.
+        // The server's lists ignore case in names, although not all servers do.
         let is_it =
             |column: &str| format!("{column} = {name} AND (BINARY {column} = {name} OR @@lower_case_table_names <> 0)");
         let sql = format!(
@@ -129,7 +131,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether names that differ by case are the same.
+    /// Whether the server ignores case in names.
     pub(super) async fn folds_names(&self) -> Result<bool> {
         Ok(self.query("SELECT @@lower_case_table_names").await? != "0")
     }
@@ -139,18 +141,18 @@ impl Session<'_> {
     pub(super) async fn make_copy(&self, copy: &str, held: Option<u64>, facts: Option<&MysqlFacts>) -> Result<bool> {
         match self.create(copy, facts).await {
             Ok(()) => Ok(true),
-            // Whoever may make no database has no more rights than others have to this one.
+            // A user who may not create databases has no more rights to this one than others have.
             Err(error) if held.unwrap_or(0) == 0 && error.is_database_error(&[1044]) => {
-                self.context.log.line("The database user may make no copy, so the dump is loaded where it belongs.");
+                self.context.log.line("The database user may not make a copy, so the dump is loaded directly.");
                 Ok(false)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Takes away what this restore made itself; true when it is gone.
+    /// Drops a database that this restore created; true if it is gone.
     pub(super) async fn drop_own(&self, name: &str) -> bool {
-        // Also when somebody stopped the run.
+        // Runs even if the run was cancelled.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
         let dropping = session.drop_database(name);
@@ -161,7 +163,7 @@ impl Session<'_> {
         is_gone
     }
 
-    /// Takes away what a failed restore left in a database that was empty; true when it is empty again.
+    /// Removes what a failed restore left in a database that was empty; true if it is empty again.
     pub(super) async fn empty_again(&self, name: &str, before: Option<&MysqlFacts>) -> bool {
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
@@ -173,8 +175,8 @@ impl Session<'_> {
         is_empty
     }
 
-    /// Waits until nobody holds on to a table of these databases, so that not the second of them is found to be in use when
-    /// the first one is gone. Who comes in after that is still waited for when it is dropped.
+    /// Waits until no table of these databases is in use, so that a table of the second is not found to be in use after
+    /// the first is gone. A session that starts to use one later is still waited for when its database is dropped.
     pub(super) async fn wait_for_locks(&self, names: impl Iterator<Item = &str>) -> Result<()> {
         for name in names {
             let schema = mysql_text(name);
@@ -192,7 +194,8 @@ impl Session<'_> {
             let sql = format!("SET SESSION lock_wait_timeout = 30; LOCK TABLES {}; UNLOCK TABLES", locked.join(", "));
             let own = &self.engine.settings.remote;
             let settings = RemoteSettings { answer: LOCKING, ..own.clone() };
-            // Not everybody may lock tables; whoever may not finds out when the database is dropped.
+            // Not every user may lock tables; without that right, a table in use is noticed when the database is
+            // dropped.
             let is_held = |error: &EngineError| error.is_database_error(&[1205]) || error.database_error.is_none();
             if let Err(error) = self.query_within(&sql, &settings).await
                 && is_held(&error)

@@ -1,4 +1,4 @@
-//! Routines, triggers, views and events that a backup holds as data, back into a database.
+//! Restores routines, triggers, views and events that a backup holds as data.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,13 +20,13 @@ use crate::source::mysql::{self, MYSQL_CLIENT, mysql, mysql_text};
 /// A database that gets definitions.
 pub(super) struct DefinitionPlace<'a> {
     pub name: &'a str,
-    /// The one that was backed up, if it has another name.
+    /// The name of the database that was backed up, if it was another.
     pub old_name: Option<&'a str>,
-    /// Whether it only stands beside the real one for a while.
+    /// Whether it is a temporary copy beside the real one.
     pub is_copy: bool,
 }
 
-/// What the dumps of an archive hold, by the name of the database. They are read by a thread that is ahead.
+/// What the dumps of an archive hold, by name of the database. A thread that reads ahead fills it.
 #[derive(Clone, Default)]
 pub(super) struct FoundByName(Arc<Mutex<BTreeMap<String, (Found, Tables)>>>);
 
@@ -36,17 +36,17 @@ impl FoundByName {
     }
 }
 
-/// What a database gets, one after the other.
+/// What a database gets, in this order.
 #[derive(Default)]
 pub(super) struct Definitions {
-    /// Triggers among them: nothing of these runs by itself.
+    /// Including triggers: none of these runs by itself.
     pub routines: Vec<Definition>,
     pub views: Vec<View>,
     pub events: Vec<Definition>,
 }
 
 impl Session<'_> {
-    /// What a backup holds, for a database; `old_name` is the one that was backed up, if it is another.
+    /// Adapts the definitions of a backup to a database and sorts them by kind.
     pub(super) fn fitted(&self, found: &[Definition], place: &DefinitionPlace<'_>) -> Result<Definitions> {
         let mut fitted = Definitions::default();
         for definition in found.iter().cloned() {
@@ -84,8 +84,8 @@ impl Session<'_> {
         Ok(fitted)
     }
 
-    /// Makes routines, triggers or events in a database. The first that fails ends it, but for triggers that name columns
-    /// which are gone, and defaults that ask sequences which are: those were of no use before either.
+    /// Creates routines, triggers or events in a database. Ends with the first that fails, except for triggers that
+    /// refer to missing columns and defaults that use missing sequences: those did not work before either.
     pub(super) async fn make(&self, name: &str, definitions: &[Definition]) -> Result<()> {
         let is_broken = |one: &Definition, error: &EngineError| {
             (one.kind == DefinitionKind::Trigger && error.is_database_error(&[1054]))
@@ -134,7 +134,7 @@ impl Session<'_> {
         };
         let answer = self.run(Some(name), &sql, false).await.map_err(plain)?;
         self.judge(&answer.exit, &answer.stderr).map_err(|error| {
-            // Each has a line of its own, and the client names the line.
+            // Each definition is one line, and the client reports the line number.
             let line =
                 answer.stderr.iter().find_map(|line| line.split_once(" at line ")?.1.split(':').next()?.parse().ok());
             let index = line.and_then(|line: usize| line.checked_sub(1)).filter(|_| is_prepared);
@@ -145,8 +145,8 @@ impl Session<'_> {
         })
     }
 
-    /// Makes events, which run by themselves from then on. Without owners they would do so with the rights of whoever
-    /// restores.
+    /// Creates events, which start to run at once. Without owners they would run with the rights of the user of the
+    /// restore.
     pub(super) async fn make_events(&self, name: &str, events: &[Definition]) -> Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -173,8 +173,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Makes everything but views in a copy, which shows that it can be made. Events do not run there; views may, and their
-    /// owners have no rights there.
+    /// Creates everything except views in a copy, which shows that it can be created. Events are disabled there;
+    /// creating views might run functions, and their owners have no rights there.
     pub(super) async fn make_in_copy(&self, copy: &str, found: &[Definition], old_name: &str) -> Result<()> {
         let place = DefinitionPlace { name: copy, old_name: Some(old_name), is_copy: true };
         let fitted = self.fitted(found, &place)?;
@@ -183,7 +183,7 @@ impl Session<'_> {
         if self.plan.options.no_owner { Ok(()) } else { self.make(copy, &events).await }
     }
 
-    /// Runs statements in a database, up to the first that fails or all of them.
+    /// Runs statements in a database, up to the first that fails, or all of them with `goes_on`.
     pub(super) async fn run(&self, database: Option<&str>, sql: &[u8], goes_on: bool) -> Result<remote::Answer> {
         self.run_within(database, sql, goes_on, self.engine.settings.remote.finish).await
     }
@@ -206,7 +206,7 @@ impl Session<'_> {
     }
 }
 
-/// One of them, for people.
+/// Kind and name of a definition, for messages.
 fn shown(definition: &Definition) -> String {
     format!("{} {}", definition.kind.words().to_ascii_lowercase(), name_text(definition.name.as_bytes()))
 }

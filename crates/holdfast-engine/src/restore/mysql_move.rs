@@ -1,5 +1,5 @@
-//! Tables of a copy into the database that it was made for. Whoever has rights to a database could exchange its tables for
-//! something else while rows are written to them; to the copy they have none.
+//! Moves tables from a copy into the database that the copy was created for. Anybody with rights to a database could
+//! replace its tables while rows are written to them; to the copy they have no rights.
 
 use holdfast_core::run::FailureCode;
 
@@ -9,12 +9,12 @@ use crate::error::{EngineError, Result};
 use crate::mysql::quoted;
 use crate::source::mysql::mysql_text;
 
-/// Tables that one statement moves: no server takes it for too long.
+/// How many tables one statement moves; a statement of this length is accepted by every server.
 const AT_ONCE: usize = 1000;
 
 impl Session<'_> {
-    /// Makes a database as it was and gives it the tables of its copy. `is_changed` says whether anything of the database
-    /// may be another than before: until then, the copy is of no use to anybody.
+    /// Creates a database as it was and moves the tables of its copy into it. `is_changed` tells whether the database
+    /// may have changed: until then, nobody needs the copy.
     pub(super) async fn put_in_place(
         &self,
         name: &str,
@@ -31,7 +31,7 @@ impl Session<'_> {
             Some(0) => self.set_up_as(name, facts).await,
             Some(_) => self.make_anew(name, facts).await,
         };
-        // A server that waits in vain for a table in use has dropped nothing yet.
+        // A server that timed out waiting for a table in use has dropped nothing yet.
         *is_changed = made.as_ref().err().is_none_or(|error| held.is_some() && !error.is_database_error(&[1205]));
         made?;
         let moved = async {
@@ -40,7 +40,7 @@ impl Session<'_> {
                 let pairs: Vec<String> = some.iter().map(pair).collect();
                 self.run_all(name, &format!("RENAME TABLE {};\n", pairs.join(", "))).await?;
             }
-            // Whoever calls this drops the copy.
+            // The caller drops the copy.
             match self.tables_of(copy).await?.len() {
                 0 => Ok(()),
                 left => Err(EngineError::internal(format!("{left} tables of {copy} were not among those to be moved"))),
@@ -53,7 +53,7 @@ impl Session<'_> {
         })
     }
 
-    /// Whether a database that held nothing when the restore began still holds nothing.
+    /// Fails if a database that was empty when the restore began is not empty any more.
     async fn is_as_empty(&self, name: &str, held: Option<u64>) -> Result<()> {
         let now = self.count_tables(name).await?;
         if held > Some(0) || now.unwrap_or(0) == 0 {
@@ -69,7 +69,7 @@ impl Session<'_> {
         there.iter().all(|table| restored.contains(table) && !left.contains(table))
     }
 
-    /// Statements of ours in a database, up to the first that fails.
+    /// Runs our own statements in a database, up to the first that fails.
     async fn run_all(&self, name: &str, sql: &str) -> Result<()> {
         if sql.is_empty() {
             return Ok(());
@@ -78,7 +78,7 @@ impl Session<'_> {
         self.judge(&answer.exit, &answer.stderr)
     }
 
-    /// A table with triggers cannot be moved; its own are made again in its place.
+    /// A table with triggers cannot be moved; its triggers are created again afterwards.
     async fn drop_triggers(&self, copy: &str) -> Result<()> {
         let sql = format!(
             "SELECT HEX(trigger_name) FROM information_schema.triggers WHERE trigger_schema = {}",

@@ -1,5 +1,5 @@
-//! Dumps in which the tool wrote routines, triggers, views and events itself: of MySQL, of older MariaDB servers and of
-//! earlier releases. They are loaded twice, since a database cannot take another name.
+//! Dumps in which the tool wrote routines, triggers, views and events itself: those of MySQL, of older MariaDB servers
+//! and of earlier releases. They are loaded twice, since a database cannot be renamed.
 
 use super::mysql::name_beside;
 use super::mysql_session::{LACKS_RIGHTS, Session};
@@ -10,8 +10,8 @@ use crate::plan::RestoreReport;
 use crate::source::mysql::mysql_text;
 
 impl Session<'_> {
-    /// Loads the dump beside the database first. Only when that went well is the old one dropped, made anew and loaded;
-    /// the copy goes when that is done.
+    /// Loads the dump into a copy beside the database first. Only if that succeeds is the old database dropped, created
+    /// again and loaded; then the copy is dropped.
     pub(super) async fn replace(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<RestoreReport> {
         let beside = name_beside(name);
         self.create(&beside, facts).await?;
@@ -47,9 +47,10 @@ impl Session<'_> {
         }
     }
 
-    /// Loads the dump into a copy of a database. A view that reads from another one is made only where its definer may read,
-    /// and rights belong to the name of a database: whoever has them to the database may have none to the copy. Then the
-    /// copy has no views, when their definers are known to have rights where they will be in the end.
+    /// Loads the dump into a copy of a database. A view that reads from another one can only be created where its
+    /// definer may read, and rights are bound to the name of a database: a user with rights to the database may have
+    /// none to the copy. In that case the copy gets no views, provided that their definers are known to have rights in
+    /// the database itself.
     async fn load_beside(&self, name: &str, beside: &str, facts: Option<&MysqlFacts>) -> Result<()> {
         let refused = match self.feed_into(Some(beside), true, None).await {
             Err(error) if error.is_database_error(&LACKS_RIGHTS) && !self.plan.options.no_owner => error,

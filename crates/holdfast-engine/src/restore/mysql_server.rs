@@ -1,5 +1,5 @@
-//! Whole MySQL and MariaDB servers back onto a server. Every database is loaded beside the one that it replaces first;
-//! only when all of them went well is anything replaced. Views come after the databases, users and privileges last.
+//! Restores whole MySQL and MariaDB servers. Every database is first loaded beside the one that it replaces; only if
+//! all of them succeed is anything replaced. Users and privileges follow the databases, then views.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,11 +30,11 @@ use crate::ssh::Connection;
 struct DatabaseTarget<'a> {
     index: usize,
     facts: &'a DatabaseFacts,
-    /// Tables, routines and events; `None` when there is no such database.
+    /// How many tables, routines and events it has; `None` if there is no such database.
     held: Option<u64>,
-    /// How it is set up, when it is empty.
+    /// Its settings, if it is empty.
     before: Option<MysqlFacts>,
-    /// Where it is loaded first.
+    /// The name under which it is loaded first.
     first: String,
 }
 
@@ -63,7 +63,7 @@ impl Engine {
         let mut facts = self.read_as(&plan.backup, context, describe_mysql).await?;
         let has_accounts = facts.has_accounts && only.is_none();
         if let Some(name) = only {
-            // Users, privileges and roles stay as they are then.
+            // In this case, users, privileges and roles stay as they are.
             if !facts.databases.iter().any(|database| database.name == name) {
                 return Err(super::not_held(name));
             }
@@ -113,11 +113,11 @@ impl Engine {
             }
         };
         let replaced = session.replace_all(&facts, &copied, &mut found).await;
-        // Before the views: one that reads from another is made only where its definer may. One database that failed does
-        // not keep the accounts of all others away.
+        // Before the views: a view that reads from another can only be created if its definer may. One database that
+        // failed does not prevent the accounts of all others from being restored.
         let accounts =
             if has_accounts && !plan.options.no_owner { session.load_accounts(&facts).await } else { Ok(()) };
-        // Whatever was replaced gets its views back, also when something else failed.
+        // Whatever was replaced gets its views back, even if something else failed.
         let left = replaced.as_ref().err().map(|stopped| stopped.left.as_slice()).unwrap_or_default();
         let mut defaults = Ok(());
         for (name, tables) in found.later.iter().filter(|(name, _)| !left.contains(name)) {
@@ -147,21 +147,21 @@ impl Engine {
     }
 }
 
-/// Dumps that are being read, and what they hold as data.
+/// Dumps that are being read, and the definitions found in them.
 struct Loading {
     reading: Reading,
     found: FoundByName,
 }
 
-/// What follows the tables of all databases and is made after all of them: views may read from any, and events run by
-/// themselves.
+/// What follows the tables of all databases and is created after all of them: views may read from any database, and
+/// events start to run.
 #[derive(Default)]
 struct Found {
-    /// Everything of the databases that have copies.
+    /// All definitions of the databases that have copies.
     of_copies: BTreeMap<usize, Vec<Definition>>,
     views: Vec<View>,
     events: Vec<(String, Vec<Definition>)>,
-    /// What tables get at the end: defaults that ask sequences, which may be in any database, and keys.
+    /// What tables get at the end: defaults that use sequences, which may be in any database, and foreign keys.
     later: Vec<(String, Vec<Definition>)>,
     /// The tables of each database.
     tables: BTreeMap<usize, Vec<String>>,
@@ -169,7 +169,7 @@ struct Found {
 }
 
 impl Found {
-    /// They are held in memory.
+    /// Keeps definitions up to a limit, since they are held in memory.
     fn keep(&mut self, index: usize, definitions: Vec<Definition>) -> Result<()> {
         self.bytes += definitions.iter().map(|definition| definition.statement.len()).sum::<usize>();
         if self.bytes > MOST_HELD {
@@ -180,10 +180,10 @@ impl Found {
     }
 }
 
-/// All routines, triggers, views and events of a server; a large one has some mebibytes.
+/// The most bytes of all routines, triggers, views and events of a server; a large one has some mebibytes.
 const MOST_HELD: usize = 4 * LONGEST;
 
-/// A replacement that stopped, and the databases that are half replaced or as they were.
+/// A replacement that failed, and the databases that are half replaced or unchanged.
 struct Stopped {
     error: EngineError,
     left: Vec<String>,
@@ -213,7 +213,7 @@ impl Session<'_> {
         });
     }
 
-    /// Roles that routines may run as, before the routines. What they may do comes with the privileges.
+    /// Creates the roles that routines may run as, before the routines. Their rights come with the privileges.
     async fn make_roles(&self, roles: &[String]) -> Result<()> {
         for role in roles {
             self.query(&format!("CREATE ROLE IF NOT EXISTS {}", quoted(role))).await?;
@@ -221,7 +221,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Refuses databases whose names only differ by case on a server that takes them for the same.
+    /// Refuses databases whose names only differ by case on a server that ignores case.
     async fn are_apart(&self, facts: &ServerFacts) -> Result<()> {
         let mut names = BTreeMap::new();
         for name in facts.databases.iter().map(|database| &database.name) {
@@ -229,14 +229,15 @@ impl Session<'_> {
                 && self.folds_names().await?
             {
                 let message =
-                    format!("This server takes the names {other} and {name} for the same. Nothing was changed.");
+                    format!("To this server, the names {other} and {name} are the same. Nothing was changed.");
                 return Err(EngineError::new(FailureCode::RemoteFailed, message));
             }
         }
         Ok(())
     }
 
-    /// Whoever restores one database may have no rights beside it.
+    /// Loads databases directly if the user may not create copies: a user who restores one database may have no rights
+    /// beyond it.
     async fn do_without_copies(&self, places: &mut [DatabaseTarget<'_>]) -> Result<()> {
         for place in places.iter_mut().filter(|place| place.is_copied()) {
             if self.make_copy(&place.first, place.held, None).await? {
@@ -290,7 +291,7 @@ impl Session<'_> {
         Ok(Loading { reading, found: all })
     }
 
-    /// Loads the database that comes next into this one.
+    /// Loads the next database into the one with this name.
     async fn load_next(
         &self,
         database: &DatabaseFacts,
@@ -300,7 +301,7 @@ impl Session<'_> {
         self.load_into(name, &mut loading.reading).await?;
         let (found, tables) = loading.found.of(&database.name);
         let (found, tables) = (found.take(), tables.take());
-        // A dump says so before it is read.
+        // The archive describes each dump beforehand.
         if !found.is_empty() && !database.set_up.has_definitions {
             return Err(EngineError::corrupt(
                 "A dump has routines, triggers, views or events that it should not have.",
@@ -317,8 +318,8 @@ impl Session<'_> {
         self.judge(&fed.exit, &fed.lines)
     }
 
-    /// Loads every database where nothing is: under its name, or beside the one that has it. Then all of it is known to
-    /// load.
+    /// Loads every database to a place where nothing is: under its own name, or beside the existing one. This shows
+    /// that all of it can be loaded.
     async fn prove(
         &self,
         facts: &ServerFacts,
@@ -371,7 +372,7 @@ impl Session<'_> {
         Ok(report)
     }
 
-    /// Takes away what was loaded; true when all of it is gone.
+    /// Removes what was loaded; true if all of it is gone.
     async fn undo(&self, places: &[DatabaseTarget<'_>], begun: &[usize]) -> bool {
         let mut is_gone = true;
         for place in places.iter().filter(|place| begun.contains(&place.index)) {
@@ -383,7 +384,7 @@ impl Session<'_> {
         is_gone
     }
 
-    /// Views that run as somebody else need a right that loading tables does not.
+    /// Creating views that run as somebody else takes a right that loading tables does not.
     async fn check_definers(&self, facts: &ServerFacts, places: &[DatabaseTarget<'_>], views: &[View]) -> Result<()> {
         let own = self.query("SELECT CURRENT_USER()").await?;
         let own = own.rsplit_once('@').map(|(user, host)| format!("{}@{}", quoted(user), quoted(host)));
@@ -406,7 +407,8 @@ impl Session<'_> {
         })
     }
 
-    /// Gives each database the tables of its copy, and the rest again. One that fails does not keep others away.
+    /// Moves the tables of each copy to its database, and creates the rest again. One that fails does not stop the
+    /// others.
     async fn move_all(&self, copied: &[&DatabaseTarget<'_>], found: &mut Found) -> std::result::Result<(), Stopped> {
         let (mut done, mut untouched, mut left) = (Vec::new(), Vec::new(), Vec::new());
         let mut first: Option<EngineError> = None;
@@ -425,7 +427,7 @@ impl Session<'_> {
                 self.make_routines(name, &definitions, found).await
             };
             let moved = moved.await;
-            // What is not moved yet is only in the copy.
+            // Tables that were not moved yet exist only in the copy.
             let is_untouched = moved.is_err() && !is_changed;
             match moved {
                 Ok(()) => done.push(name),
@@ -449,8 +451,8 @@ impl Session<'_> {
         Err(Stopped { error: error.reworded(message), left })
     }
 
-    /// Everything is known to load by now. A database of MySQL cannot take another name: its tables are moved, or it is
-    /// loaded again.
+    /// By now, everything is known to load. A MySQL database cannot be renamed: its tables are moved, or it is loaded
+    /// again.
     async fn replace_all(
         &self,
         facts: &ServerFacts,
@@ -513,7 +515,7 @@ impl Session<'_> {
         loading.reading.finish().await.map(drop)
     }
 
-    /// Where this version keeps its accounts; the other one is missing or a view.
+    /// The table in which this version keeps its accounts; the other one is missing or a view.
     async fn accounts_table(&self) -> Result<String> {
         let sql = format!(
             "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{ACCOUNTS}' AND table_name = 'global_priv'"
@@ -522,7 +524,8 @@ impl Session<'_> {
         Ok(format!("{ACCOUNTS}.{name}"))
     }
 
-    /// After all databases, and without the account that is connected: with another password it could not go on.
+    /// Restores users and privileges after all databases, except for the connected account: with another password it
+    /// could not continue.
     async fn load_accounts(&self, facts: &ServerFacts) -> Result<()> {
         self.context.log.line("Restoring users and privileges.");
         let loaded = async {

@@ -1,5 +1,6 @@
-//! Views back into databases of MySQL and MariaDB. To make one, a server opens everything that it reads from, and may run
-//! functions that are called there, whoever wrote them. So each view is made with no more rights than its owner has.
+//! Restores views into databases of MySQL and MariaDB. To create a view, a server opens everything that it reads from,
+//! and may run functions that are called there, whoever wrote them. So each view is created with no more rights than
+//! its owner has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -25,42 +26,42 @@ use crate::source::database::{Login, mysql_error, unhex};
 use crate::source::mysql::mysql_text;
 use crate::ssh::Exit;
 
-/// A view cannot be, wherever it is: there is no such table, column, routine or sequence, nobody has the name that a
-/// function runs as, it would read from itself, or compare what cannot be compared.
+/// The view is broken wherever it is created: a table, column, routine or sequence is missing, a function runs as a
+/// user who does not exist, the view would read from itself, or it compares what cannot be compared.
 const BROKEN: [u16; 8] = [1146, 1054, 1305, 4091, 1449, 1462, 1267, 1271];
 
-/// How long the views of an owner in a database may take beside the time that a server may be silent, for each of them. To
-/// make one takes milliseconds, unless somebody wrote a function for it that waits.
+/// How much time each view adds to the limit for the views of one owner in a database. Creating a view takes
+/// milliseconds, unless somebody wrote a function for it that waits.
 const FOR_EACH_VIEW: Duration = Duration::from_millis(100);
 
-/// An account may not make others, or not give them the right to name owners.
+/// An account may not create other accounts, or not give them the right to specify owners.
 const MAY_NOT: [u16; 3] = [1227, 1044, 1045];
 
-/// Somebody who makes views in place of their owner. Functions that run with the rights of whoever calls them find no more
-/// than what the owner may read and run, and nothing that they may change but sequences of their own database.
-struct StandIn {
+/// A temporary account that creates views in place of their owner. Functions that run with the rights of their caller
+/// can only read and run what the owner may, and can change nothing except sequences of their own database.
+struct TemporaryAccount {
     login: Login,
     account: String,
 }
 
-/// Who makes the views of an owner in a database: somebody else, where that is possible and of use.
+/// Who creates the views of an owner in a database: a temporary account if possible, otherwise the user of the restore.
 struct Maker {
     owner: Vec<u8>,
     database: String,
-    /// Why nobody can make them.
+    /// Why the views cannot be created.
     failure: Option<String>,
-    stand_in: Option<StandIn>,
+    temporary_account: Option<TemporaryAccount>,
 }
 
-/// Views that could not be made, and what the client said last.
+/// Views that could not be created, and the last errors of the client.
 struct Missing<'a> {
     views: Vec<&'a View>,
     errors: Vec<String>,
 }
 
 impl Session<'_> {
-    /// Makes views where they belong. `has_rights` says that users and privileges are as they were, so that a view whose
-    /// definer may not read was of no use before either.
+    /// Creates views in their databases. `has_rights` tells that users and privileges are as they were, so that a view
+    /// whose definer lacks rights did not work before either.
     pub(super) async fn make_views(&self, views: Vec<&View>, has_rights: bool) -> Result<()> {
         if views.is_empty() {
             return Ok(());
@@ -70,13 +71,14 @@ impl Session<'_> {
             Ok(()) => self.try_making(&makers, views).await,
             Err(error) => Err(error),
         };
-        let stand_ins: Vec<StandIn> = makers.into_iter().filter_map(|maker| maker.stand_in).collect();
-        self.dismiss(&stand_ins).await;
+        let temporary_accounts: Vec<TemporaryAccount> =
+            makers.into_iter().filter_map(|maker| maker.temporary_account).collect();
+        self.drop_accounts(&temporary_accounts).await;
         self.judge_views(&made?, has_rights)
     }
 
-    /// Tries beforehand whether owners of views may make them in a database that is there: one that reads from another, or
-    /// calls a function, is made only where its owner may do so.
+    /// Tests whether the owners of views may create them in an existing database: a view that reads from another, or
+    /// calls a function, can only be created if its owner may do that.
     pub(super) async fn prove_owners(&self, database: &str, views: &[View], routines: &[Definition]) -> Result<()> {
         if self.plan.options.no_owner {
             return Ok(());
@@ -109,11 +111,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Makes views of views in a database for a moment, and one of a function. The third is made only when the second may
-    /// read the first.
+    /// Creates temporary views of views in a database, and one of a function. The third view can only be created if the
+    /// definer of the second may read the first.
     pub(super) async fn try_views(&self, database: &str, definer: &str, with_function: bool) -> Result<()> {
         let is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
-        let stand_in = if is_able { self.stand_in(definer.as_bytes(), database).await? } else { None };
+        let temporary_account =
+            if is_able { self.temporary_account(definer.as_bytes(), database).await? } else { None };
         let probe = name_beside("probe");
         let named = |number: u32| format!("{}.`{probe}_{number}`", quoted(database));
         let [first, second, third, fourth, function] = [1, 2, 3, 4, 5].map(named);
@@ -127,7 +130,7 @@ impl Session<'_> {
         }
         let view = |(view, what): (&String, String)| format!("CREATE DEFINER={definer} VIEW {view} AS SELECT {what}; ");
         let views: String = views.into_iter().map(view).collect();
-        let login = stand_in.as_ref().map_or(self.login, |stand_in| &stand_in.login);
+        let login = temporary_account.as_ref().map_or(self.login, |temporary_account| &temporary_account.login);
         let maker = Session { login, ..*self };
         let making = async {
             if with_function {
@@ -137,7 +140,7 @@ impl Session<'_> {
             maker.query(&views).await.map(drop)
         };
         let made = making.await;
-        // Also when somebody stopped the run.
+        // Runs even if the run was cancelled.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
         let sql =
@@ -146,7 +149,7 @@ impl Session<'_> {
             let shown = name_text(database.as_bytes());
             context.log.warn(format!("Views called {probe}_… may have been left behind in the database {shown}."));
         }
-        self.dismiss(stand_in.as_slice()).await;
+        self.drop_accounts(temporary_account.as_slice()).await;
         made
     }
 
@@ -157,18 +160,18 @@ impl Session<'_> {
         let mut is_able = takes_prepared(&self.query("SELECT VERSION()").await?);
         for (owner, database) in places {
             let database = database.to_owned();
-            let mut maker = Maker { owner, database, failure: None, stand_in: None };
+            let mut maker = Maker { owner, database, failure: None, temporary_account: None };
             if is_able {
-                match self.stand_in(&maker.owner, &maker.database).await {
-                    Ok(Some(stand_in)) => maker.stand_in = Some(stand_in),
+                match self.temporary_account(&maker.owner, &maker.database).await {
+                    Ok(Some(temporary_account)) => maker.temporary_account = Some(temporary_account),
                     Ok(None) => {
                         is_able = false;
                         self.context.log.line(
-                            "The database user of this restore may make no other, so views are made with its own rights.",
+                            "This restore's database user may not make users, so views are made with its own rights.",
                         );
                     }
                     Err(error) if error.code == FailureCode::Cancelled => return Err(error),
-                    // Whatever the reason: nobody else makes them with more rights.
+                    // Whatever the reason, they are not created with more rights instead.
                     Err(error) => maker.failure = Some(format!("ERROR {}", error.message)),
                 }
             }
@@ -177,63 +180,63 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The account of this restore, as a statement names it.
+    /// The account of this restore, as written in statements.
     async fn own_account(&self) -> Result<Vec<u8>> {
         let own = self.query("SELECT CURRENT_USER()").await?;
         let (user, host) = own.rsplit_once('@').unwrap_or((&own, ""));
         Ok(format!("{}@{}", quoted(user), quoted(host)).into_bytes())
     }
 
-    /// Whom a view belongs to in the end.
+    /// The account that a view will belong to.
     fn owner_of(&self, view: &View, own: &[u8]) -> Vec<u8> {
         let definer = view.parts().filter(|_| !self.plan.options.no_owner).map(|parts| parts.definer);
         definer.unwrap_or_else(|| own.to_vec())
     }
 
-    /// Makes an account for a while; `None` when this one may not.
-    async fn stand_in(&self, owner: &[u8], database: &str) -> Result<Option<StandIn>> {
-        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say where we come from.");
+    /// Creates a temporary account; `None` if this account may not.
+    async fn temporary_account(&self, owner: &[u8], database: &str) -> Result<Option<TemporaryAccount>> {
+        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not report our host name.");
         let host = self.query("SELECT HEX(SUBSTRING_INDEX(USER(), '@', -1))").await?;
         let host = unhex(&host).ok_or_else(unclear)?;
         let user = format!("holdfast_{}", random::hex(&random::bytes::<8>()));
-        // Letters of both kinds, a digit and a sign: some servers refuse others.
+        // Upper and lower case, a digit and a special character: some servers refuse other passwords.
         let password = format!("Hf1!{}", random::hex(&random::bytes::<16>()));
         let account = format!("{}@{}", quoted(&user), quoted(&host));
-        // Neither depends on anything that others can change.
+        // These statements depend on nothing that others can change.
         let made = format!("CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT SET USER ON *.* TO {account};\n");
-        let stand_in =
-            StandIn { login: Login { username: Some(user), password: Some(Secret::new(password)) }, account };
+        let temporary_account =
+            TemporaryAccount { login: Login { username: Some(user), password: Some(Secret::new(password)) }, account };
         let answer = self.run(None, made.as_bytes(), false).await?;
         if answer.stderr.iter().any(|line| says(line, &MAY_NOT)) {
             let is_made = !answer.stderr.iter().any(|line| line.contains(" at line 1:"));
-            self.dismiss(if is_made { std::slice::from_ref(&stand_in) } else { &[] }).await;
+            self.drop_accounts(if is_made { std::slice::from_ref(&temporary_account) } else { &[] }).await;
             return Ok(None);
         }
         let given = async {
             self.judge(&answer.exit, &answer.stderr)?;
-            self.give_rights(owner, database, &stand_in.account).await
+            self.give_rights(owner, database, &temporary_account.account).await
         };
         match given.await {
-            Ok(()) => Ok(Some(stand_in)),
+            Ok(()) => Ok(Some(temporary_account)),
             Err(error) => {
-                self.dismiss(&[stand_in]).await;
+                self.drop_accounts(&[temporary_account]).await;
                 Err(error)
             }
         }
     }
 
-    /// Gives an account what it takes to make views in a database, and what their owner may read and run.
+    /// Gives an account the rights to create views in a database, and to read and run what their owner may.
     async fn give_rights(&self, owner: &[u8], database: &str, account: &str) -> Result<()> {
         const IN_ITS_DATABASE: &str = "SELECT, SHOW VIEW, CREATE VIEW, DROP, EXECUTE";
         let pattern = database.replace('\\', "\\\\").replace('_', "\\_").replace('%', "\\%");
         let sql = format!("GRANT {IN_ITS_DATABASE} ON {}.* TO {account};\n", quoted(&pattern));
         let answer = self.run(None, sql.as_bytes(), false).await?;
         self.judge(&answer.exit, &answer.stderr)?;
-        // Without owners, all views are the restorer's. Nobody knows who wrote the functions that they call, so those find
-        // no more than the database itself.
+        // Without owners, all views belong to the user of the restore. It is not known who wrote the functions that
+        // they call, so these get rights to the database itself only.
         let grants = if self.plan.options.no_owner { String::new() } else { self.grants_of(owner).await? };
         let grants: Vec<&[u8]> = grants.lines().map(str::as_bytes).collect();
-        // To make a view that asks a sequence takes the right to change it.
+        // Creating a view that uses a sequence takes the right to change it.
         let all = Grants::parse(grants.iter().copied());
         let is_given = |schema: &str, name: &str| schema == database || all.are_of_table(schema, name, &["INSERT"]);
         let sequences = self.sequences().await?;
@@ -244,12 +247,12 @@ impl Session<'_> {
         let mut sql: String = sequences.map(insert).collect();
         let grants = grants.into_iter().filter_map(Grant::parse);
         sql.extend(grants.filter_map(|grant| readable(&grant, account)));
-        // Somebody may have dropped a table meanwhile; then there is nothing to read.
+        // A table may have been dropped meanwhile; then there is nothing to read.
         self.run(None, sql.as_bytes(), true).await.map(drop)
     }
 
-    /// What an owner may do here, line by line. Whoever is not here is whoever the server takes for them, as it does when
-    /// somebody reads a view: the account of the same name whose host fits best.
+    /// What an owner may do here, line by line. An owner without an account here has the rights of the account that the
+    /// server would use when somebody reads the view: the one with the same name whose host matches best.
     async fn grants_of(&self, owner: &[u8]) -> Result<String> {
         let text = String::from_utf8_lossy(owner);
         if let Ok(grants) = self.query(&format!("SHOW GRANTS FOR {text}")).await {
@@ -263,14 +266,14 @@ impl Session<'_> {
         };
         let (user, host) = (unquoted_name(user), unquoted_name(host));
         let accounts = format!("SELECT HEX(Host) FROM mysql.user WHERE BINARY User = {}", mysql_text(&user));
-        // A restorer who may not look there lends no rights.
+        // If this user may not read that table, no rights are given.
         let hosts = self.names(&accounts).await.unwrap_or_default();
         let Some(found) = closest_host(&hosts, &host) else { return nobody };
         let grants = self.query(&format!("SHOW GRANTS FOR {}@{}", quoted(&user), quoted(found))).await;
         Ok(grants.unwrap_or_default())
     }
 
-    /// Schema and name of all sequences.
+    /// The schemas and names of all sequences.
     async fn sequences(&self) -> Result<Vec<(String, String)>> {
         const SEQUENCES: &str = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables WHERE \
             table_type = 'SEQUENCE'";
@@ -279,9 +282,10 @@ impl Session<'_> {
         self.query(SEQUENCES).await?.lines().map(|line| parse(line).ok_or_else(unclear)).collect()
     }
 
-    /// Takes the accounts away again, also when somebody stopped the run.
-    async fn dismiss(&self, stand_ins: &[StandIn]) {
-        let accounts: Vec<&str> = stand_ins.iter().map(|stand_in| stand_in.account.as_str()).collect();
+    /// Drops the temporary accounts, even if the run was cancelled.
+    async fn drop_accounts(&self, temporary_accounts: &[TemporaryAccount]) {
+        let accounts: Vec<&str> =
+            temporary_accounts.iter().map(|temporary_account| temporary_account.account.as_str()).collect();
         if accounts.is_empty() {
             return;
         }
@@ -289,7 +293,7 @@ impl Session<'_> {
         let session = Session { context: &context, ..*self };
         let kill: String = accounts.iter().map(|account| format!("KILL CONNECTION USER {account};\n")).collect();
         let dropping = async {
-            // A function that does not end keeps its session, and what is locked there.
+            // A function that does not end keeps its session alive, and its locks.
             session.run(None, kill.as_bytes(), true).await?;
             session.query(&format!("DROP USER IF EXISTS {}", accounts.join(", "))).await
         };
@@ -300,22 +304,22 @@ impl Session<'_> {
         }
     }
 
-    /// One view may read from another, so those that cannot be made yet are tried again as long as any can. Each database
-    /// has a session of its own: whatever becomes of it, its views are made in no other.
+    /// A view may read from another, so those that could not be created are tried again while any can be created. Each
+    /// database has its own session: whatever happens to one, its views are created in no other.
     async fn try_making<'v>(&self, makers: &[Maker], mut views: Vec<&'v View>) -> Result<Missing<'v>> {
         let own = self.own_account().await?;
         let mut errors = Vec::new();
-        // To make a view takes no time, unless it calls a function that does.
+        // Creating a view takes no time, unless it calls a function that does.
         let seconds = self.engine.settings.remote.answer.as_secs().max(1);
         let at_once = format!("SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time={seconds} */;\n");
         let in_all = self.engine.settings.remote.stall + FOR_EACH_VIEW * u32::try_from(views.len()).unwrap_or(u32::MAX);
         let mut left = vec![in_all; makers.len()];
         while !views.is_empty() {
             errors.clear();
-            for (Maker { owner, database, failure, stand_in }, left) in makers.iter().zip(&mut left) {
+            for (Maker { owner, database, failure, temporary_account }, left) in makers.iter().zip(&mut left) {
                 let is_theirs = |view: &&&View| view.database == *database && self.owner_of(view, &own) == *owner;
-                // Whoever makes a view for somebody else says for whom.
-                let definer = (stand_in.is_some() || !self.plan.options.no_owner).then_some(owner.as_slice());
+                // An account that creates a view for somebody else has to specify the definer.
+                let definer = (temporary_account.is_some() || !self.plan.options.no_owner).then_some(owner.as_slice());
                 let sql: String = views.iter().filter(is_theirs).map(|view| view.sql(definer)).collect();
                 if sql.is_empty() {
                     continue;
@@ -324,7 +328,7 @@ impl Session<'_> {
                     errors.push(failure.clone());
                     continue;
                 }
-                let login = stand_in.as_ref().map_or(self.login, |stand_in| &stand_in.login);
+                let login = temporary_account.as_ref().map_or(self.login, |temporary_account| &temporary_account.login);
                 let session = Session { login, ..*self };
                 let (sql, begun) = (format!("{at_once}{sql}"), Instant::now());
                 match session.run_within(Some(database), sql.as_bytes(), true, *left).await {
@@ -343,13 +347,13 @@ impl Session<'_> {
         if views.is_empty() {
             errors.clear();
         }
-        // What follows from a statement that could not be prepared says nothing.
+        // Errors that only follow from a failed PREPARE are of no interest.
         let is_telling = |line: &str| line.starts_with("ERROR") && !says(line, &[1243]);
         errors.retain(|line| is_telling(line) || remote::is_about_dropped(line));
         Ok(Missing { views, errors })
     }
 
-    /// A view of something that is gone was of no use before either; whatever else keeps one away is an error.
+    /// A view of something that is missing did not work before either; any other reason is an error.
     fn judge_views(&self, missing: &Missing<'_>, has_rights: bool) -> Result<()> {
         let Missing { views, errors } = missing;
         if views.is_empty() {
@@ -360,7 +364,7 @@ impl Session<'_> {
         let count = if let [_] = views[..] { "1 view".to_owned() } else { format!("{} views", views.len()) };
         let said = format!("{count} could not be made: {}.", names.join(", "));
         let no_owner = self.plan.options.no_owner;
-        // What runs with the rights of whoever reads it may have been of use, whatever its definer may do.
+        // A view that runs with the rights of its reader may have worked, whatever its definer may do.
         let is_as_before = no_owner || has_rights && !views.iter().any(|view| is_invokers(view));
         let is_broken = |line: &String| {
             says(line, &BROKEN) || is_as_before && says(line, &LACKS_RIGHTS) || no_owner && says(line, &MAY_NOT_READ)
@@ -404,7 +408,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether a view runs with the rights of whoever reads it.
+/// Whether a view runs with the rights of its reader.
 fn is_invokers(view: &View) -> bool {
     view.parts().is_some_and(|parts| parts.security == b"INVOKER")
 }
@@ -413,7 +417,7 @@ fn says(line: &str, numbers: &[u16]) -> bool {
     mysql_error(line).is_some_and(|number| numbers.contains(&number))
 }
 
-/// The part of a grant that is about reading and running, for another account.
+/// The part of a grant that allows reading and running, for another account.
 fn readable(grant: &Grant, account: &str) -> Option<String> {
     let mut kept = Vec::new();
     for right in grant.rights() {
@@ -433,7 +437,7 @@ fn readable(grant: &Grant, account: &str) -> Option<String> {
 /// The views of a server.
 struct ViewNames {
     names: BTreeSet<(String, String)>,
-    /// Whether names that differ by case are the same.
+    /// Whether the server ignores case in names.
     is_folded: bool,
 }
 
@@ -453,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_rights_to_read_and_run_are_lent() {
+    fn only_rights_to_read_and_run_are_given() {
         let lent = |grant: &str| {
             let escaped = grant.replace('\\', "\\\\");
             readable(&Grant::parse(escaped.as_bytes())?, "`s`@`h`").map(|sql| sql.trim_end().to_owned())

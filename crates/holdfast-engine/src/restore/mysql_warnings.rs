@@ -1,4 +1,4 @@
-//! What a restore into MySQL or MariaDB tells people about.
+//! Warnings of a restore into MySQL or MariaDB.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use crate::mysql::renaming::names_database;
 use crate::source::database::unhex;
 use crate::source::mysql::mysql_text;
 
-/// How many things are named one by one.
+/// How many things a warning names.
 pub(super) const NAMED: usize = 20;
 
 impl Session<'_> {
-    /// Names the tables of a database that are not in the backup: they go with it.
+    /// Warns about the tables of a database that are not in the backup: they are dropped with it.
     pub(super) async fn tell_lost(&self, name: &str, restored: &[String], verb: &str) -> Result<()> {
         let is_folded = self.folds_names().await?;
         let folded = |name: &String| if is_folded { name.to_lowercase() } else { name.clone() };
@@ -32,7 +32,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Tables keep their rows wherever their files are.
+    /// Warns about tables whose files are now in another folder; their rows are kept.
     pub(super) fn warn_of_directories(&self, tables: &[String]) {
         if !tables.is_empty() {
             let names: Vec<String> = tables.iter().take(NAMED).map(|name| name_text(name.as_bytes())).collect();
@@ -45,8 +45,8 @@ impl Session<'_> {
         }
     }
 
-    /// What people wrote into routines, triggers and events stays as they wrote it, also where it names the database that
-    /// was backed up. Views are changed, but for what we do not understand.
+    /// Warns about references to the database that was backed up. The text of routines, triggers and events is restored
+    /// unchanged, even if it contains that name. Views are adapted, except for what we do not understand.
     pub(super) async fn warn_of_old_name(&self, name: &str, old: &str) -> Result<()> {
         let (schema, plain, in_quotes) =
             (mysql_text(name), mysql_text(&format!("{old}.")), mysql_text(&format!("{}.", quoted(old))));
@@ -62,7 +62,7 @@ impl Session<'_> {
             naming("events", "event", "event_definition"),
         ];
         let mut names = self.names(&format!("{} LIMIT 20", sql.join(" UNION "))).await?;
-        // As much as fits in one answer.
+        // Limited so that it fits in one answer.
         let views = format!(
             "SELECT CONCAT(HEX(table_name), ' ', HEX(LEFT(view_definition, 16384))) FROM information_schema.views WHERE \
              table_schema = {schema} AND LOCATE({in_quotes}, view_definition) > 0 LIMIT 40"
@@ -84,7 +84,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Views and routines that run as somebody who is not here fail when they are used, not when they are made.
+    /// Warns about views and routines that run as users who do not exist here: they fail when they are used, not when
+    /// they are created.
     pub(super) async fn warn_of_definers(&self, name: &str) {
         if self.plan.options.no_owner {
             self.warn_of_own_rights(name).await;
@@ -99,7 +100,7 @@ impl Session<'_> {
              WHERE d.definer NOT IN (SELECT CONCAT(user, '@', host) FROM mysql.user) AND d.definer NOT IN (SELECT user FROM \
              mysql.user WHERE host = '')"
         );
-        // Not everybody may ask who there is; then nothing is said.
+        // Not every user may list accounts; in that case there is no warning.
         if let Ok(missing) = self.query(&sql).await
             && !missing.is_empty()
             && missing != "NULL"
@@ -111,7 +112,7 @@ impl Session<'_> {
         }
     }
 
-    /// Names what runs as the user of this restore, whoever calls it.
+    /// Warns about what runs as the user of this restore, whoever calls it.
     async fn warn_of_own_rights(&self, name: &str) {
         let sql = format!(
             "SELECT HEX(routine_name) FROM information_schema.routines WHERE routine_schema = {name} AND security_type = \
@@ -135,10 +136,10 @@ impl Session<'_> {
     }
 }
 
-/// That events were left out for want of an owner.
+/// The warning that events were left out because they would have no owner.
 pub(super) fn left_events(count: usize) -> String {
     format!(
         "{count} events were left out: without owners they would run with the rights of the database user of this restore. \
-         They are in the backup; make them by hand."
+         They are in the backup; make them manually."
     )
 }

@@ -1,4 +1,4 @@
-//! Dumps back into PostgreSQL. Everything is restored into fresh databases beside those that are there; names are
+//! Restores dumps into PostgreSQL. Everything is restored into fresh databases beside the existing ones; names are
 //! swapped at the end, in one transaction.
 
 use std::collections::BTreeSet;
@@ -26,22 +26,22 @@ use crate::source::postgres::{self, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
 
-/// Statements run by `psql` are our own alone; what came from a server is only ever read by `pg_restore`, which has no
-/// commands of its own. Tablespaces are folders of a server: another one need not have them.
+/// `psql` only runs our own statements; what came from a server is only read by `pg_restore`, which has no commands of
+/// its own. Tablespaces are folders on a server, which another server need not have.
 const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
     d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --no-tablespaces --dbname=\"$d\" \"$@\"";
 
-/// The subscriptions of a database.
+/// Selects the subscriptions of a database.
 const SUBSCRIPTIONS: &str = "SELECT coalesce(pg_catalog.json_agg(s.subname), '[]') FROM pg_catalog.pg_subscription s JOIN \
     pg_catalog.pg_database d ON d.oid = s.subdbid WHERE d.datname = pg_catalog.current_database()";
 
-/// Ends `pg_restore` with the first statement that fails.
+/// Makes `pg_restore` stop at the first statement that fails.
 pub(super) const STRICTLY: &str = "--exit-on-error";
 
-/// How long taking away what a failed restore made may take.
+/// How long removing what a failed restore created may take.
 pub(super) const CLEANING_UP: Duration = Duration::from_secs(20);
 
-/// One restore into a server: how to reach it, and as whom.
+/// One restore into a server: how to reach it, and which user to connect as.
 pub(super) struct Session<'a> {
     pub engine: &'a Engine,
     pub connection: &'a Connection,
@@ -50,21 +50,21 @@ pub(super) struct Session<'a> {
     pub context: &'a Context,
 }
 
-/// A database that is whole under a name of its own, and the name that it is for.
+/// A database that is restored under a temporary name, and the name that it is for.
 pub(super) struct Fresh {
     pub fresh: Name,
     pub target: Name,
     pub replaces: bool,
-    /// Whether what it replaces held nothing, and is not to be lost when it holds something by now.
+    /// Whether the replaced database was empty, and must not be dropped if it holds something by now.
     pub was_empty: bool,
-    /// How many may be connected once it has its name, where nobody may be before.
+    /// The connection limit that it gets together with its name, if nobody may connect before.
     pub limit: Option<i32>,
-    /// What made it, in a session of which database.
+    /// The statements that created it, and the database that they were run in.
     pub made_by: (&'static str, Vec<String>),
 }
 
-/// Added to the statement that makes a database: only superusers can connect to it. Its contents are for nobody's eyes
-/// before its rights are set, and nobody can make something in it that the restore would run.
+/// Added to the statement that creates a database, so that only superusers can connect to it: nobody can read its
+/// contents before its rights are set, or create something in it that the restore would run.
 pub(super) const CLOSED: &str = " CONNECTION LIMIT 0";
 
 impl Engine {
@@ -89,7 +89,7 @@ impl Engine {
             return Err(super::not_empty(&name));
         }
         let is_replaced = there.is_some() && plan.overwrite;
-        // Also where an empty one is filled: a copy may take its place.
+        // Also if an empty database is filled: a copy may take its place.
         if there.is_some() {
             session.check_bound(&BTreeSet::from([name.to_owned()])).await?;
         }
@@ -125,14 +125,14 @@ impl Engine {
             return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
         }
         if let Some(there) = there.as_ref().filter(|_| !plan.overwrite) {
-            // An empty database that somebody made for this.
+            // An empty database that was created for this restore.
             let report = session.fill_empty(there, &dump).await?;
             if let Some(model) = &facts {
                 session.finish_existing(model, there, &target).await;
             }
             return Ok(report);
         }
-        // Without a word about the original, the one that is replaced says how a database is made here.
+        // If the backup does not describe the original, the database that is replaced serves as the model.
         let model = facts.or_else(|| there.clone());
         let made = session.make_fresh(model.as_ref(), &target, there.is_some()).await?;
         session.fill_and_swap(&made, model.as_ref().map(|model| (model, !plan.options.no_owner)), &dump).await
@@ -140,11 +140,11 @@ impl Engine {
 }
 
 impl Session<'_> {
-    /// Fills a database that holds nothing: whole, or it stays as it is.
+    /// Fills an empty database completely, or leaves it as it is.
     async fn fill_empty(&self, there: &DatabaseFacts, dump: &DumpFacts) -> Result<RestoreReport> {
         let name = there.name.as_str();
         if !self.is_superuser().await? {
-            // What its owner could make in it meanwhile would run as whoever we are, who may not do much more than that.
+            // Whatever its owner creates in it meanwhile would run as our user, who has few rights beyond the owner's.
             let contents = self.contents(name).await?;
             if contents.count() > 0 {
                 return Err(super::not_empty(&name_text(name.as_bytes())));
@@ -165,7 +165,7 @@ impl Session<'_> {
         self.fill_and_swap(&made, Some((there, true)), dump).await
     }
 
-    /// Whether a copy of an empty database is empty.
+    /// Fails if the copy of an empty database is not empty.
     async fn check_empty(&self, made: &Fresh) -> Result<()> {
         match self.contents(made.fresh.as_str()).await?.count() {
             0 => Ok(()),
@@ -173,7 +173,7 @@ impl Session<'_> {
         }
     }
 
-    /// Fills a fresh database, makes it like the model, and gives it its place; all of it or nothing.
+    /// Fills a fresh database, configures it like the model, and puts it in its place; all or nothing.
     async fn fill_and_swap(
         &self,
         made: &Fresh,
@@ -204,14 +204,15 @@ impl Session<'_> {
         }
     }
 
-    /// An error that came while fresh databases were filled, which changes nothing else, unless a dump does that itself.
+    /// Describes an error that occurred while fresh databases were filled. This changes nothing else, unless a dump
+    /// does so itself.
     pub(super) async fn not_filled(&self, error: &EngineError, made: &[Fresh]) -> EngineError {
-        // Also when somebody stopped the run.
+        // Runs even if the run was cancelled.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
         let asking = session.names("SELECT json_agg(datname) FROM pg_catalog.pg_database");
         let Ok(Ok(there)) = tokio::time::timeout(CLEANING_UP, asking).await else {
-            return with_note(error, "Nobody could be asked whether the databases are as they were.");
+            return with_note(error, "It could not be checked whether the databases are unchanged.");
         };
         let gone = made.iter().filter(|one| one.replaces && !there.contains(one.target.as_str()));
         let gone: Vec<String> = gone.map(|one| name_text(one.target.as_str().as_bytes())).collect();
@@ -219,11 +220,11 @@ impl Session<'_> {
             return with_note(error, UNCHANGED);
         }
         let note =
-            format!("These databases are gone by now, by what the dump did or somebody else: {}.", gone.join(", "));
+            format!("These databases are gone by now, dropped by the dump or somebody else: {}.", gone.join(", "));
         with_note(error, &note)
     }
 
-    /// Functions that run with the rights of their owner, who is whoever restores without owners.
+    /// Warns about functions that run with the rights of their owner: without owners, that is the user of the restore.
     pub(super) fn tell_owner_functions(&self, dump: &DumpFacts) {
         if self.plan.options.no_owner && !dump.owner_functions.is_empty() {
             let names: Vec<String> = dump.owner_functions.iter().map(|name| name_text(name.as_bytes())).collect();
@@ -256,7 +257,7 @@ fn is_closed(name: &Name) -> EngineError {
 /// For errors that come before any database has changed.
 pub(super) const UNCHANGED: &str = "No database was changed.";
 
-/// An error with what a person must know about how far it got.
+/// Adds to an error what the user must know about how far the restore got.
 pub(super) fn with_note(error: &EngineError, note: &str) -> EngineError {
     let message = error.message.trim_end();
     let stop = if message.ends_with(['.', '!', '?']) { "" } else { "." };
@@ -272,19 +273,19 @@ impl Session<'_> {
         Remote { connection: self.connection, settings: &self.engine.settings.remote, context: self.context }
     }
 
-    /// One question, its answer as text. No secret may be in it: it is an argument of a process.
+    /// Runs one query and returns its answer as text. It must not contain secrets: it is an argument of a process.
     pub(super) async fn query(&self, database: &str, sql: &str) -> Result<String> {
         let answer = postgres::query(self.at(), self.login, database, sql).await?;
         let answer = database::answered(answer, "psql", self.context)?;
         Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
     }
 
-    /// Statements of ours, one after the other; the first that fails ends them. They travel on standard input.
+    /// Runs our own statements one after the other, up to the first that fails. They are sent on standard input.
     pub(super) async fn run(&self, database: &str, statements: &[String]) -> Result<()> {
         if statements.is_empty() {
             return Ok(());
         }
-        // Statements that have arrived are run to their end, also when there is nobody left to be told of an error.
+        // Statements that have arrived are run to the end, even if nobody is left to receive an error.
         let script = "PGCLIENTENCODING=UTF8; export PGCLIENTENCODING; trap '' HUP PIPE";
         let script = format!("{script}\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
         let script = postgres(&script, &[&pg_name(database)]);
@@ -297,7 +298,7 @@ impl Session<'_> {
         if !answer.exit.success() {
             return Err(database::explain("psql", &answer.exit, &answer.stderr, self.context));
         }
-        // A setting that this server refuses is a warning; what it merely mentions is not for anybody.
+        // A setting that this server refuses is a warning; its notices are ignored.
         let warnings = answer.stderr.iter().filter_map(|line| line.split_once("WARNING:  "));
         warnings.for_each(|(_, text)| self.context.log.warn(text));
         Ok(())
@@ -308,7 +309,7 @@ impl Session<'_> {
         serde_json::from_str(&told).map_err(EngineError::internal)
     }
 
-    /// Whom this restore is connected as, and acts as.
+    /// The roles that this restore is connected as, and acts as.
     pub(super) async fn own_roles(&self) -> Result<BTreeSet<String>> {
         self.names("SELECT json_build_array(session_user, current_user)").await
     }
@@ -324,7 +325,7 @@ impl Session<'_> {
         told.parse().map_err(|_| unclear())
     }
 
-    /// Owners that are missing are named before anything starts.
+    /// Fails before anything starts if owners are missing, and names them.
     pub(super) async fn check_roles(&self, needed: BTreeSet<String>) -> Result<()> {
         let sql = "SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles";
         let told = self.query("postgres", sql).await?;
@@ -342,7 +343,7 @@ impl Session<'_> {
         Ok(self.query("postgres", sql).await? == "1")
     }
 
-    /// An empty database like the one that was backed up, for the place of `target`.
+    /// Creates an empty database like the one that was backed up, to take the place of `target`.
     pub(super) async fn make_fresh(
         &self,
         model: Option<&DatabaseFacts>,
@@ -358,7 +359,7 @@ impl Session<'_> {
         Ok(Fresh { fresh, target: target.clone(), replaces, was_empty, limit, made_by })
     }
 
-    /// Makes a fresh database once more, in place of one that was filled with something.
+    /// Creates a fresh database once more, to replace one that was partly filled.
     async fn make_again(&self, made: &Fresh) -> Result<()> {
         let (from, statements) = &made.made_by;
         self.drop_fresh(&made.fresh).await?;
@@ -366,8 +367,8 @@ impl Session<'_> {
         if made.was_empty { self.check_empty(made).await } else { Ok(()) }
     }
 
-    /// A copy of a database that is empty, with whatever came with its template and its extensions, to be filled in its
-    /// place. Its owner could make something in it at any time that the restore would run as a superuser.
+    /// Copies an empty database, with everything from its template and its extensions, to be filled in its place. In
+    /// the original, the owner could at any time create something that the restore would run as a superuser.
     async fn copy_empty(&self, there: &DatabaseFacts) -> Result<Fresh> {
         let fresh = name_of(&Own::Fresh.new_name())?;
         let (copy, name) = (identifier(&fresh), identifier(&there.name));
@@ -380,7 +381,7 @@ impl Session<'_> {
         Ok(Fresh { fresh, target: there.name.clone(), replaces: true, was_empty: true, limit, made_by })
     }
 
-    /// Its name, and the statement that made it.
+    /// Creates an empty database; returns its name and the statement that created it.
     async fn make_empty(&self, model: Option<&DatabaseFacts>, closed: &str) -> Result<(Name, String)> {
         let fresh = name_of(&Own::Fresh.new_name())?;
         let plain = format!("CREATE DATABASE {} TEMPLATE template0{closed};", identifier(&fresh));
@@ -400,7 +401,7 @@ impl Session<'_> {
         match made {
             Ok(sql) => Ok((fresh, sql)),
             Err(reason) => {
-                // A locale that this server does not have must not keep anybody from their data.
+                // A missing locale must not keep anybody from their data.
                 self.context
                     .log
                     .warn(format!("The database cannot be made as it was ({reason}); it gets this server's locale."));
@@ -413,7 +414,7 @@ impl Session<'_> {
         }
     }
 
-    /// Restores the backup's one dump into a fresh database, which is dropped when that fails.
+    /// Restores the backup's only dump into a fresh database.
     async fn fill(&self, made: &Fresh, dump: &DumpFacts) -> Result<RestoreReport> {
         let script = self.restore_script(&made.fresh, dump.has_event_triggers(), &[]).await?;
         let copy = |plain: &mut dyn io::Read, out: &mut dyn io::Write| io::copy(plain, out).map(drop);
@@ -432,7 +433,7 @@ impl Session<'_> {
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
     }
 
-    /// Restores the backup's one dump into a database that it changes as a whole or not at all.
+    /// Restores the backup's only dump into a database, which is changed completely or not at all.
     async fn fill_directly(&self, database: &str, dump: &DumpFacts) -> Result<RestoreReport> {
         let name = name_of(database)?;
         let words = [STRICTLY, "--single-transaction"];
@@ -459,7 +460,7 @@ impl Session<'_> {
             .await
     }
 
-    /// Says that a dump is restored once more, and makes room for it.
+    /// Logs that a dump is restored once more, and creates a fresh database for it.
     pub(super) async fn begin_again(&self, made: &Fresh, lines: &[String]) -> Result<()> {
         const SHOWN: usize = 40;
         let log = &self.context.log;
@@ -487,14 +488,15 @@ impl Session<'_> {
         Ok(postgres(RESTORE, &words))
     }
 
-    /// Options that turn off what would end `pg_restore`, or keep it from writing, in sessions of this role and this
-    /// database, and that it does not turn off itself; mostly none. Connection poolers take no options.
+    /// Options that turn off what would end `pg_restore` or keep it from writing in sessions of this role and this
+    /// database, as far as it does not do so itself; mostly none. Connection poolers accept no options.
     async fn options(&self, database: &str, has_event_triggers: bool) -> Result<String> {
         const HURTING: &str = "SELECT coalesce(pg_catalog.string_agg('-c ' || name || '=0', ' '), '') FROM \
             pg_catalog.pg_settings WHERE name IN ('default_transaction_read_only', 'idle_session_timeout', \
             'transaction_timeout') AND reset_val NOT IN ('0', 'off')";
-        // Materialized views are filled after event triggers were made, and one that refuses would end the restore.
-        // Only who may make them may switch them off, from version 17 on by themselves.
+        // Materialized views are filled after event triggers were created, and a trigger that refuses this would end
+        // the restore. Only users who may create event triggers may turn them off; from version 17 on, there is a
+        // setting just for them.
         const EVENT_TRIGGERS: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_settings WHERE name = \
             'event_triggers') THEN '-c event_triggers=off' ELSE '-c session_replication_role=replica' END FROM \
             pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper";
@@ -520,15 +522,16 @@ impl Session<'_> {
         }
     }
 
-    /// Owner, rights, settings and limits of the original. Where nobody may connect yet, the limit comes with the name.
+    /// Restores owner, rights, settings and limits of the original. If nobody may connect yet, the connection limit is
+    /// set together with the name.
     pub(super) async fn finish(&self, model: &DatabaseFacts, made: &Fresh, with_roles: bool) -> Result<()> {
         let limit = if made.limit.is_some() { -1 } else { model.connection_limit };
         let model = DatabaseFacts { connection_limit: limit, ..model.clone() };
         self.run("postgres", &finish_database_sql(&model, &made.fresh, with_roles)).await
     }
 
-    /// As [`Self::finish`], for a database that somebody made before: what this login may not set is a warning, and so
-    /// is what stays as it was made. Its contents are in it by now.
+    /// As [`Self::finish`], for a database that existed before: warns about what this login may not set and about what
+    /// stays as it is. The contents have been restored by then.
     pub(super) async fn finish_existing(&self, model: &DatabaseFacts, there: &DatabaseFacts, name: &Name) {
         let with_roles = !self.plan.options.no_owner;
         let log = &self.context.log;
@@ -560,7 +563,7 @@ impl Session<'_> {
     /// Drops a database that this restore made itself.
     async fn drop_fresh(&self, name: &Name) -> Result<()> {
         let _may_be_none = self.run("postgres", &[template_sql(name)]).await;
-        // While there are subscriptions, it cannot be dropped. Nothing of what they were for is touched.
+        // A database with subscriptions cannot be dropped. Their publications and slots are not touched.
         let subscriptions = self.query(name.as_str(), SUBSCRIPTIONS).await.unwrap_or_default();
         let subscriptions: Vec<String> = serde_json::from_str(&subscriptions).unwrap_or_default();
         for subscription in &subscriptions {
@@ -574,9 +577,9 @@ impl Session<'_> {
         self.run("postgres", &away).await
     }
 
-    /// Takes away what this restore made itself.
+    /// Drops a database that this restore created itself, and warns if that fails.
     pub(super) async fn drop_own(&self, name: &Name) {
-        // Also when somebody stopped the run: what it made goes with it, unless the server takes too long for that.
+        // Runs even if the run was cancelled, unless the server takes too long.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
         if !matches!(tokio::time::timeout(CLEANING_UP, session.drop_fresh(name)).await, Ok(Ok(()))) {

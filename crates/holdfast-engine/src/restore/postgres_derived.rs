@@ -1,6 +1,6 @@
-//! What only follows from the rows of a PostgreSQL database: indexes that are not unique, and the contents of
-//! materialized views. They are made after everything else. One that calls a function which only a `search_path` finds
-//! is left out and named; if one fails for another reason, such as a full disk, the restore fails.
+//! What is derived from the rows of a PostgreSQL database: indexes that are not unique, and the contents of
+//! materialized views. They are created after everything else. One that calls a function which is only found with a
+//! `search_path` is left out and named; if one fails for another reason, such as a full disk, the restore fails.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +20,14 @@ use crate::source::{database, postgres};
 /// How many of them may be missing: each is tried by itself.
 const MISSING: usize = 100;
 
-/// How many lines are shown of what a server says of one of them.
+/// How many lines of the server's messages about one of them are logged.
 const SHOWN: usize = 5;
 
-/// What a server says of one that may be missing.
+/// The errors for which one of them may be left out.
 const REASONS: [&str; 2] = ["does not exist", "has not been populated"];
 
-/// The indexes of a database, and the materialized views that hold something: schema and name in the encoding of a dump,
-/// as hexadecimal digits.
+/// Selects the indexes of a database, and the materialized views that are populated: schema and name in the encoding of
+/// a dump, as hexadecimal digits.
 fn there_query(encoding: Option<&str>) -> String {
     let encoding = encoding.map_or_else(|| "pg_catalog.getdatabaseencoding()".to_owned(), text);
     let digits =
@@ -42,8 +42,8 @@ fn there_query(encoding: Option<&str>) -> String {
 }
 
 impl Session<'_> {
-    /// Makes them in a database that has everything else. What a statement says of itself decides about nothing but
-    /// itself: those that are not there after all were run are run once more, one at a time.
+    /// Creates them in a database that has everything else. The error of a statement decides only about that statement:
+    /// those that are missing after all were run are run once more, one at a time.
     pub(super) async fn make_derived(&self, made: &Fresh, dump: &DumpFacts, split: &Split) -> Result<()> {
         let (name, parts) = (&made.fresh, || split.parts.iter());
         let derived = || parts().filter(|part| part.follows != Follows::EventTrigger);
@@ -66,7 +66,7 @@ impl Session<'_> {
             left_out.insert((&part.schema, &part.name));
             names.push(name_text(part.shown().as_bytes()));
         }
-        // What belongs to indexes that are there; run a second time, none of it changes anything. Event triggers come last.
+        // What belongs to indexes that exist; running it a second time changes nothing. Event triggers come last.
         let is_last = |part: &&Part| match part.follows {
             Follows::Index | Follows::Contents => false,
             Follows::OfIndex => !all.exit.success() && !left_out.contains(&(&part.schema, &part.name)),
@@ -90,7 +90,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Indexes and contents that are not there.
+    /// The indexes and contents that are missing.
     async fn missing<'a>(&self, name: &Name, dump: &DumpFacts, split: &'a Split) -> Result<Vec<&'a Part>> {
         let told = self.query(name.as_str(), &there_query(dump.encoding.as_deref())).await?;
         let there: BTreeSet<(String, String)> = serde_json::from_str(&told).map_err(EngineError::internal)?;
@@ -109,7 +109,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether one statement failed for a reason that it may have.
+/// Whether a statement failed for a reason that is tolerated.
 fn is_tolerated(answer: &Answer) -> bool {
     const ERROR: &str = "pg_restore: error: could not execute query: ";
     let mut errors = answer.stderr.iter().filter_map(|line| line.strip_prefix(ERROR));

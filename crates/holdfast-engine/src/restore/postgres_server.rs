@@ -1,5 +1,5 @@
-//! Whole PostgreSQL servers back onto a server: roles from data, each database into a fresh one, and all names swapped
-//! at once. Dumps in SQL, as the first release stored them, go through `psql` after they were checked whole.
+//! Restores whole PostgreSQL servers: roles from data, each database into a fresh one, and all names swapped at once.
+//! SQL dumps, as the first release stored them, are run by `psql` after the whole dump was checked.
 
 use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
@@ -55,7 +55,7 @@ impl Engine {
         }
         let there = session.names("SELECT coalesce(json_agg(datname), '[]') FROM pg_database").await?;
         let roles = session.names("SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles").await?;
-        // Every server has these; unless they hold something, there is nothing to restore.
+        // Every server has these databases; if they hold nothing, there is nothing to restore.
         let is_wanted = |index: usize, facts: &DumpFacts| {
             let name = globals.databases[index].name.as_str();
             facts.has_objects || only.is_some() || !matches!(name, "postgres" | "template1")
@@ -137,8 +137,8 @@ impl Engine {
         }
     }
 
-    /// A dump of all databases in SQL. Nothing runs before the whole of it was read and every statement is one that
-    /// `pg_dumpall` writes.
+    /// Restores a dump of all databases in SQL. Nothing runs before all of it has been read and every statement is
+    /// known to be one that `pg_dumpall` writes.
     pub(crate) async fn restore_cluster_dump(
         &self,
         connection: &Connection,
@@ -205,7 +205,7 @@ impl Engine {
         guarded: Guarded,
         context: &Context,
     ) -> Result<ClusterDump> {
-        const BY_HAND: &str = "If you trust the server that this backup came from, restore it by hand: download it, \
+        const BY_HAND: &str = "If you trust the server that this backup came from, restore it manually: download it, \
             decompress it with zstd, and feed it to psql.";
         let quiet = Context { progress: Arc::default(), ..context.clone() };
         let mut whole = self.open_whole(backup, &quiet).await?;
@@ -228,7 +228,7 @@ impl Engine {
 /// For errors that come after the point of no return.
 const REPLACED: &str = "The databases were already replaced; roles and settings may be only partly restored.";
 
-/// What could end a session of ours, or keep it from writing, as far as this server knows it.
+/// Settings that could end our session or keep it from writing, as far as this server knows them.
 const KNOWN_TIMEOUTS: &str = "SELECT coalesce(json_agg(name), '[]') FROM pg_catalog.pg_settings WHERE name IN \
     ('default_transaction_read_only', 'idle_in_transaction_session_timeout', 'idle_session_timeout', 'lock_timeout', \
     'statement_timeout', 'transaction_timeout')";
@@ -239,8 +239,8 @@ fn spared(role: &str) -> String {
 }
 
 impl Session<'_> {
-    /// Leaves the role that is connected as it is there: set as it was elsewhere, it may not come in again, and neither
-    /// may anybody else who could put that right.
+    /// Leaves the connected role unchanged: with the attributes that it had elsewhere, it might be locked out, together
+    /// with everybody who could repair that.
     async fn spare_own_role(&self, globals: &mut Globals) -> Result<()> {
         if self.plan.options.no_owner {
             return Ok(());
@@ -250,12 +250,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether the `psql` there takes the command that guards newer dumps.
+    /// Whether the server's `psql` knows the command that protects newer dumps.
     async fn knows_restrict(&self) -> bool {
         self.run("postgres", &["\\restrict holdfast\n\\unrestrict holdfast".to_owned()]).await.is_ok()
     }
 
-    /// Databases that the dump drops must have no sessions and be no templates, or it would stop half-way.
+    /// Prepares the databases that the dump drops: with sessions, or as templates, they would make it stop half-way.
     async fn clear_for(&self, dump: &ClusterDump, there: &BTreeSet<String>) -> Result<()> {
         let mut statements = Vec::new();
         for name in dump.dropped_databases.intersection(there) {
@@ -281,7 +281,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether one database can be put back by itself: roles stay as they are then.
+    /// Checks whether one database can be restored by itself; roles stay as they are then.
     async fn check_one(&self, facts: &DatabaseFacts, dump: &DumpFacts) -> Result<()> {
         let login = self.login;
         let name = facts.name.as_str();
@@ -296,8 +296,8 @@ impl Session<'_> {
         self.check_roles(dump.owners.iter().cloned().chain(told).collect()).await
     }
 
-    /// Names the roles that may do more after the restore, and those whose password changes: a backup has them as its
-    /// server gave them.
+    /// Warns about roles that gain rights by the restore, and about those whose password changes: the backup has them
+    /// as its server reported them.
     async fn tell_gains(&self, globals: &Globals) -> Result<()> {
         if self.plan.options.no_owner {
             return Ok(());
@@ -313,7 +313,7 @@ impl Session<'_> {
         serde_json::from_str(&told).map_err(EngineError::internal)
     }
 
-    /// As [`Self::tell_gains`], of a dump in SQL.
+    /// As [`Self::tell_gains`], for a dump in SQL.
     async fn tell_dump_gains(&self, dump: &ClusterDump, own: &BTreeSet<String>) -> Result<()> {
         let (there, is_dry) = (self.roles_there().await?, self.plan.options.dry_run);
         let there = by_name(&there);
@@ -336,7 +336,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Names what is lost of a database that every server has and that is not restored.
+    /// Warns about what is lost from a database that every server has and that is not restored.
     fn tell_kept(&self, name: &Name, dump: &DumpFacts) {
         if !dump.said_of_objects.is_empty() {
             let said: Vec<String> = dump.said_of_objects.iter().map(|one| name_text(one.as_bytes())).collect();
@@ -348,8 +348,8 @@ impl Session<'_> {
         }
     }
 
-    /// Databases of the backup that every server has and that stay, as they were and as they are there. They keep their
-    /// contents and their owner.
+    /// Databases of the backup that every server has and that stay, as described in the backup and as they are on the
+    /// server. They keep their contents and their owner.
     async fn kept<'a>(
         &self,
         globals: &'a Globals,
@@ -368,7 +368,7 @@ impl Session<'_> {
         Ok(kept)
     }
 
-    /// Names what changes about a database that stays.
+    /// Warns about changes to a database that stays.
     fn tell_changed(&self, model: &DatabaseFacts, there: &DatabaseFacts) {
         let with_roles = !self.plan.options.no_owner;
         let changed = changed_sql(model, there, with_roles);
@@ -382,7 +382,7 @@ impl Session<'_> {
         }
     }
 
-    /// Roles that the server does not have; how many there were.
+    /// Creates the roles that the server does not have; returns how many there were.
     async fn make_roles(&self, globals: &Globals, there: &BTreeSet<String>) -> Result<usize> {
         let new: Vec<&Role> = globals.roles.iter().filter(|role| !there.contains(role.name.as_str())).collect();
         let create = new.iter().map(|role| sql::create_role_sql(role));
@@ -391,7 +391,7 @@ impl Session<'_> {
         Ok(new.len())
     }
 
-    /// Roles that were there get back what they were, and all their memberships and settings.
+    /// Restores the attributes of existing roles, and all memberships and settings.
     async fn restore_roles(&self, globals: &Globals, version: u32) -> Result<()> {
         let roles = globals.roles.iter().map(sql::alter_role_sql);
         let comments = globals.roles.iter().filter_map(sql::comment_on_role_sql);
@@ -401,7 +401,7 @@ impl Session<'_> {
         self.run("postgres", &statements).await
     }
 
-    /// Restores each dump into a fresh database, in the order they have in the archive.
+    /// Restores each dump into a fresh database, in the order of the archive.
     async fn fill_all(
         &self,
         globals: &Globals,
@@ -437,7 +437,7 @@ impl Session<'_> {
         Ok(report)
     }
 
-    /// Restores one dump once more, without what follows from its rows, and that by itself.
+    /// Restores one dump once more, first without what is derived from its rows, then the derived part by itself.
     async fn fill_again(
         &self,
         globals: &Globals,
@@ -470,7 +470,7 @@ impl Session<'_> {
     }
 }
 
-/// The dumps of a server's archive, of which some are wanted.
+/// The dumps of a server's archive, with the wanted ones marked.
 fn listed(globals: &Globals, wanted: &[usize]) -> Vec<Dump> {
     let dumps = globals.databases.iter().enumerate().map(|(index, facts)| Dump {
         index,

@@ -1,4 +1,4 @@
-//! Puts restored PostgreSQL databases in the places of those that are there, all of them or none.
+//! Puts restored PostgreSQL databases in the place of existing ones, all of them or none.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::postgres::Own;
 use crate::postgres::globals::Name;
 use crate::postgres::quoting::{identifier, text};
 
-/// What is known after a session that did not end well.
+/// What is known after the session that swaps names has failed.
 enum Outcome {
     Swapped,
     NotSwapped,
@@ -22,7 +22,7 @@ enum Outcome {
 }
 
 impl Session<'_> {
-    /// Puts fresh databases in the places of those that are there; the old ones go last. An error says what became of
+    /// Puts fresh databases in the place of existing ones; the old ones are dropped last. An error tells the state of
     /// the databases.
     pub(super) async fn swap(&self, all: &[Fresh]) -> Result<()> {
         if self.context.cancel.is_cancelled() {
@@ -36,7 +36,7 @@ impl Session<'_> {
             }
         }
         self.context.begin_writing().await.map_err(|error| with_note(&error, UNCHANGED))?;
-        // From here on it takes seconds, and nobody is served by an end half-way.
+        // The rest takes seconds, and stopping half-way would help nobody.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
         let session = Session { context: &context, ..*self };
         if all.iter().all(|one| !one.replaces) {
@@ -44,7 +44,7 @@ impl Session<'_> {
             renamed.extend(in_transaction(all.iter().flat_map(Fresh::named_sql)));
             return session.run("postgres", &renamed).await.map_err(|error| with_note(&error, UNCHANGED));
         }
-        // A database of its own to be connected to: any other may be one of those that change places.
+        // A temporary database to be connected to: any other may be one of those that are renamed.
         let from = name_of(&Own::Swap.new_name())?;
         let closed = if session.is_superuser().await? { CLOSED } else { "" };
         let create = [format!("CREATE DATABASE {} TEMPLATE template0{closed};", identifier(&from))];
@@ -88,7 +88,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Whether a database that nobody else can reach any more holds nothing.
+    /// Whether a database that nobody else can reach any more is empty.
     async fn is_still_empty(&self, from: &str, name: &Name) -> bool {
         let limit = format!("ALTER DATABASE {} CONNECTION LIMIT 0;", identifier(name));
         if self.run(from, &[limit, allow_sql(name, true)]).await.is_err() {
@@ -98,7 +98,7 @@ impl Session<'_> {
         is_empty && self.run(from, &[allow_sql(name, false)]).await.is_ok()
     }
 
-    /// Whether the names changed, also when the session that changed them could not say so.
+    /// Whether the names changed, even if the session that changed them could not report it.
     async fn outcome(&self, from: &str, plan: &Plan<'_>) -> Outcome {
         let sql = format!("SELECT count(*) FROM pg_catalog.pg_database WHERE datname = {}", plan.sign());
         match self.query(from, &sql).await.as_deref() {
@@ -109,10 +109,10 @@ impl Session<'_> {
     }
 }
 
-/// Which names change, and under which the old databases wait for their end.
+/// Which names change, and the names under which the old databases wait to be dropped.
 struct Plan<'a> {
     all: &'a [Fresh],
-    /// Replaced databases that take connections now, and so again if nothing changes.
+    /// Replaced databases that accept connections now, and must do so again if nothing changes.
     open: Vec<&'a Name>,
     old: Vec<Name>,
 }
@@ -125,7 +125,7 @@ impl<'a> Plan<'a> {
         Ok(Self { all, open: open.collect(), old: old.collect::<Result<_>>()? })
     }
 
-    /// The name of a database that nobody has any more once the names have changed, all in one transaction.
+    /// A name that no database has any more once the names have changed, all in one transaction.
     fn sign(&self) -> String {
         text(self.all.first().map_or("", |one| one.fresh.as_str()))
     }
@@ -134,8 +134,9 @@ impl<'a> Plan<'a> {
         self.open.iter().map(|name| allow_sql(name, true)).collect()
     }
 
-    /// All of it for one session, which nobody can come between: the databases are closed, whoever is in goes out, and
-    /// the names change. When that fails, the same session opens the databases again, also when we are gone by then.
+    /// The statements of one session, so that nobody can come in between: the databases are closed, their sessions are
+    /// terminated, and the names change. If that fails, the same session opens the databases again, even if we are gone
+    /// by then.
     fn statements(&self) -> Vec<String> {
         let mut statements: Vec<String> = in_transaction(self.open.iter().map(|name| allow_sql(name, false))).collect();
         statements.push("\\set ON_ERROR_STOP 0".to_owned());
@@ -164,7 +165,7 @@ impl<'a> Plan<'a> {
         format!("DO {};", text(&body))
     }
 
-    /// What became of the databases, for a person.
+    /// The state of the databases, for the user.
     fn note(&self, outcome: &Outcome, is_open: bool) -> String {
         let known = match outcome {
             Outcome::Unknown => "Whether the databases were replaced is not known.",
@@ -188,7 +189,7 @@ fn in_transaction(statements: impl Iterator<Item = String>) -> impl Iterator<Ite
 }
 
 impl Fresh {
-    /// Gives it its name, and lets people in.
+    /// Gives the database its name, and allows connections.
     fn named_sql(&self) -> Vec<String> {
         let open = |limit: i32| format!("ALTER DATABASE {} CONNECTION LIMIT {limit};", identifier(&self.target));
         [rename_sql(&self.fresh, &self.target)].into_iter().chain(self.limit.map(open)).collect()

@@ -13,7 +13,7 @@ use crate::postgres::globals::DatabaseFacts;
 use crate::source::postgres;
 
 impl Session<'_> {
-    /// What a database has that a new one has not.
+    /// What a database has that a new one does not have.
     pub(super) async fn contents(&self, name: &str) -> Result<Contents> {
         let sql = contents_query(self.version().await?);
         let told = self.query(name, &sql).await?;
@@ -21,13 +21,13 @@ impl Session<'_> {
         if contents.count() == 0 {
             return Ok(contents);
         }
-        // Without an answer, nothing of it came from there.
+        // Without an answer, nothing is assumed to come from the template.
         let answer = postgres::query(self.at(), self.login, "template1", &sql).await?;
         let template = serde_json::from_slice(&answer.stdout).ok().filter(|_| answer.exit.success());
         Ok(contents.without(&template.unwrap_or_default()))
     }
 
-    /// Names the tablespaces that the dump's tables and indexes, and the database itself, were in: everything goes to the
+    /// Warns about the tablespaces of the dump's tables and indexes, and of the database itself: everything goes to the
     /// default one.
     pub(super) fn tell_tablespaces(&self, dump: &DumpFacts, facts: Option<&DatabaseFacts>) {
         let own = facts.map(|facts| facts.tablespace.as_str()).filter(|name| *name != "pg_default");
@@ -41,10 +41,10 @@ impl Session<'_> {
         }
     }
 
-    /// Says that a database is replaced as a whole, and which of its tables the backup does not have: those that a task
-    /// leaves out, and those that were made later, are gone with it.
+    /// Logs that a database is replaced as a whole, and which of its tables the backup does not have: tables that the
+    /// task excludes, and tables created later, are lost.
     pub(super) async fn tell_lost(&self, name: &str, dump: &DumpFacts) -> Result<()> {
-        // As many as fit in one answer. What belongs to an extension comes back with it.
+        // Limited so that it fits in one answer. Tables of an extension come back with it.
         const TABLES: &str = "SELECT coalesce(json_agg(json_build_array(schema, name)), '[]') FROM (SELECT n.nspname AS \
             schema, c.relname AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN \
             ('r', 'p', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' AND NOT EXISTS (SELECT FROM \
@@ -63,9 +63,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Names what is bound to databases that are replaced and not in them, before anything starts. Logical replication
-    /// slots go with a database. A subscription or a prepared transaction keeps its database from being dropped or
-    /// renamed, so the restore would fail at its end.
+    /// Checks, before anything starts, what is bound to replaced databases but not part of them. Logical replication
+    /// slots are dropped with a database. A subscription or a prepared transaction prevents its database from being
+    /// dropped or renamed, so the restore would fail at its end.
     pub(super) async fn check_bound(&self, replaced: &BTreeSet<String>) -> Result<()> {
         const SLOTS: &str = "SELECT coalesce(json_agg(json_build_array(database, slot_name)), '[]') FROM \
             pg_catalog.pg_replication_slots WHERE database IS NOT NULL";
@@ -111,7 +111,7 @@ impl Session<'_> {
         }
     }
 
-    /// Names in pairs of database and name, by database, for a person.
+    /// The names that the query returns for these databases, by database, for messages.
     async fn bound_to(&self, replaced: &BTreeSet<String>, sql: &str) -> Result<BTreeMap<String, Vec<String>>> {
         let told = self.query("postgres", sql).await?;
         let pairs: Vec<(String, String)> = serde_json::from_str(&told).map_err(EngineError::internal)?;

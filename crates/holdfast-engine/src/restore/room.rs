@@ -1,4 +1,4 @@
-//! Whether files that replace others fit, on each of the file systems that they go to.
+//! Whether files that replace others fit on each of the file systems that they are written to.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ use crate::remote::{self, Script};
 use crate::source::sftp;
 use crate::ssh::Connection;
 
-/// Says how much room there is in the target and in what is mounted below it: free kibibytes, block size, kind of file
-/// system and path from the target on. Mount points with line breaks or backslashes are left out.
+/// Prints how much space there is in the target and in what is mounted below it: free kibibytes, block size, kind of
+/// file system and path relative to the target. Mount points with line breaks or backslashes are left out.
 const FREE: &str = r#"
 cd -- "$1" || exit 97
 t=$(pwd -P); t=${t%/}
@@ -32,8 +32,8 @@ T=$t/ awk '{ m = $2; gsub(/\\040/, " ", m); gsub(/\\011/, "\t", m)
   if (index(m, ENVIRON["T"]) == 1 && m !~ /\\/) print m }' /proc/self/mounts 2>/dev/null | sort -u |
   head -n 500 | while IFS= read -r m; do say "$m" "${m#"$t/"}"; done
 "#;
-/// How many bytes the files at the paths on standard input take, for each file system. What has further names stays. Says
-/// nothing where `stat` cannot tell.
+/// Prints how many bytes the files at the paths on standard input take, for each file system. Files with further hard
+/// links do not count, since their content stays. Prints nothing if `stat` cannot tell.
 const REPLACED: &str = r#"
 cd -- "$1" || exit 97
 stat -c %b . >/dev/null 2>&1 || exit 0
@@ -42,17 +42,17 @@ xargs -0 stat -c '%b %h %m' -- 2>/dev/null | T=$t/ awk '
 $2 == 1 { b = $1; sub(/^[0-9]+ [0-9]+ /, ""); if (index($0, ENVIRON["T"]) == 1) m = substr($0, length(ENVIRON["T"]) + 1); else m = ""; s[m] += b }
 END { print "0 "; for (m in s) printf "%.0f %s\n", s[m] * 512, m }'
 "#;
-/// As many as the script names.
+/// The most file systems that the script prints.
 const MOUNTS: usize = 501;
 const ANSWER_BYTES: usize = 256 * 1024;
-/// What a file system takes for a part of a block, where it does not say.
+/// The block size that is assumed if the file system does not report one.
 const USUAL_BLOCK: u64 = 4096;
-/// Where files are compressed, more may fit than is free.
+/// File systems that may compress files, so that more may fit than is free.
 const COMPRESSING: [&str; 4] = ["btrfs", "zfs", "f2fs", "bcachefs"];
 
 /// A file system at the target, or mounted below it.
 struct Mount {
-    /// From the target on; empty for the one of the target itself.
+    /// Relative to the target; empty for the file system of the target itself.
     path: String,
     free: u64,
     block: u64,
@@ -69,7 +69,7 @@ impl Mount {
         Some(Self { path, free, block, kind, needed: 0 })
     }
 
-    /// Whether more may fit than it says.
+    /// Whether more may fit than is reported as free.
     fn may_compress(&self) -> bool {
         self.kind.to_ascii_lowercase().starts_with("unknown") || COMPRESSING.contains(&self.kind.as_str())
     }
@@ -87,12 +87,12 @@ fn shown(bytes: u64) -> String {
 /// The file systems that a restore writes to, and how much.
 pub(super) struct Room {
     all: Vec<Mount>,
-    /// Whether the server says what there is in place of files.
+    /// Whether a script can find out how much the replaced files take.
     has_shell: bool,
 }
 
 impl Room {
-    /// Notes what is written.
+    /// Adds what a member needs to its file system.
     pub(super) fn note(&mut self, member: &Member) {
         if member.kind != MemberKind::File {
             return;
@@ -108,7 +108,7 @@ impl Room {
 }
 
 impl Engine {
-    /// How much room there is. One that does not say it finds out while it writes.
+    /// How much space there is. If the server does not say, a lack of space shows while writing.
     pub(super) async fn room(&self, connection: &Connection, path: &str, context: &Context) -> Result<Room> {
         let answer = remote::ask(connection, &self.settings.remote, context, &Script::new(FREE, &[path]), "").await?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
@@ -117,7 +117,7 @@ impl Engine {
         Ok(Room { all: if is_known { all } else { Vec::new() }, has_shell: true })
     }
 
-    /// The same over SFTP, which does not say what is mounted below the target.
+    /// As `room`, over SFTP, which does not tell what is mounted below the target.
     pub(super) async fn room_over_sftp(&self, connection: &Connection, path: &str, context: &Context) -> Result<Room> {
         let mut client = sftp::open(connection, &self.settings.remote, context).await?;
         let all = client.space(path.as_bytes()).await.into_iter().map(|space| Mount {
@@ -130,7 +130,7 @@ impl Engine {
         Ok(Room { all: all.collect(), has_shell: false })
     }
 
-    /// Refuses what cannot fit before anything is written.
+    /// Refuses a restore that cannot fit, before anything is written.
     pub(super) async fn check_room(
         &self,
         connection: &Connection,
@@ -177,7 +177,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What the files take that are in the places of others, by file system; empty when the server does not say.
+    /// How much the files take that would be replaced, by file system; empty if the server does not say.
     async fn replaced(
         &self,
         connection: &Connection,

@@ -1,4 +1,4 @@
-//! A server for tests: answers requests as a function says, properly or not.
+//! A server for tests: answers requests with the result of a function, correctly or not.
 
 use std::time::Duration;
 
@@ -28,23 +28,23 @@ pub(crate) const FILE_MODE: u32 = 0o100_644;
 pub(crate) struct Asked {
     pub kind: u8,
     pub id: u32,
-    /// What follows the id.
+    /// The bytes after the id.
     pub body: Vec<u8>,
 }
 
 impl Asked {
-    /// The text at the start: a path, or a handle.
+    /// The string at the start of the body: a path or a handle.
     pub fn text(&self) -> &[u8] {
         let length = u32::from_be_bytes(*self.body.first_chunk::<4>().unwrap()) as usize;
         &self.body[4..4 + length]
     }
 
-    /// What follows that text.
+    /// The bytes after that string.
     pub fn rest(&self) -> &[u8] {
         &self.body[4 + self.text().len()..]
     }
 
-    /// Where a read begins, and how much it wants.
+    /// Offset and length of a read request.
     pub fn range(&self) -> (usize, usize) {
         let rest = self.rest();
         let offset = u64::from_be_bytes(rest[..8].try_into().unwrap());
@@ -80,7 +80,7 @@ fn attributes_of(mode: u32, size: u64) -> Vec<u8> {
     [&15_u32.to_be_bytes()[..], &size.to_be_bytes(), &owner, &mode.to_be_bytes(), &times].concat()
 }
 
-/// As of a server that tells neither owner nor times.
+/// Attributes from a server that reports neither owner nor times.
 pub(crate) fn few_attributes(id: u32, mode: u32, size: u64) -> Vec<u8> {
     packet(105, id, &[&5_u32.to_be_bytes()[..], &size.to_be_bytes(), &mode.to_be_bytes()].concat())
 }
@@ -97,7 +97,7 @@ pub(crate) fn names(id: u32, names: &[&[u8]]) -> Vec<u8> {
     packet(104, id, &body)
 }
 
-/// The greeting of a proper server, without extensions.
+/// The version packet of a correct server, without extensions.
 pub(crate) fn version() -> Vec<u8> {
     vec![0, 0, 0, 5, 2, 0, 0, 0, 3]
 }
@@ -114,7 +114,7 @@ pub(crate) async fn next_request(stream: &mut DuplexStream) -> Option<Asked> {
     })
 }
 
-/// A server that has greeted, and the client's end of it.
+/// A client after the version exchange, and the server's end of the stream.
 pub(crate) async fn greeted(reply_limit: Duration, cancel: &CancellationToken) -> (Client, DuplexStream) {
     let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
     theirs.write_all(&version()).await.unwrap();
@@ -125,7 +125,7 @@ pub(crate) async fn greeted(reply_limit: Duration, cancel: &CancellationToken) -
     (client, theirs)
 }
 
-/// A client of a server that sends what `answer` gives for each request, until the client is gone.
+/// A client of a server that sends the result of `answer` for each request, until the client is gone.
 pub(crate) async fn serve(
     reply_limit: Duration,
     cancel: &CancellationToken,

@@ -1,4 +1,4 @@
-//! Reading and writing a file with many requests under way, so that the time of a round trip is not felt.
+//! Reads and writes a file with many requests in flight, so that latency does not limit throughput.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,23 +8,23 @@ use bytes::Bytes;
 use super::packet::{Attributes, Handle, OpenMode, Reply, Request, StatusCode};
 use super::{Client, RequestId, SftpError};
 
-/// What one request reads or writes: the most that every server takes.
+/// The size of one read or write: the largest that every server accepts.
 const PIECE_BYTES: u32 = 32 * 1024;
-/// Requests under way at once; with the size of a piece, what a file holds in memory.
+/// The number of requests in flight; times the piece size, this is the memory used per file.
 const IN_FLIGHT: usize = 128;
 
-/// The content of a file from its start to `end`, in order.
+/// Reads the content of a file in order, from its start or that of a range up to `end`.
 pub struct FileReader {
     handle: Handle,
-    /// As much as the server gives at once.
+    /// The size of the next requests, reduced if the server returns less at once.
     piece: u32,
-    /// Up to here all is asked for.
+    /// Everything up to here has been requested.
     asked: u64,
-    /// Up to here all was given out.
+    /// Everything up to here has been returned.
     given: u64,
     end: u64,
     in_flight: VecDeque<Piece>,
-    /// Asked for after the last piece, so that it tells of the file as it was then.
+    /// An `fstat` requested after the last piece, so that it describes the file as it was then.
     last_look: Option<RequestId>,
 }
 
@@ -35,7 +35,8 @@ struct Piece {
 }
 
 impl FileReader {
-    /// Opens a file. Its attributes come with its first pieces, of which `expected` says how many to ask for at once.
+    /// Opens a file. Its attributes are requested together with its first pieces, whose number follows from the
+    /// `expected` size.
     pub async fn open(client: &mut Client, path: &[u8], expected: u64) -> Result<(Self, Attributes), SftpError> {
         let handle = client.open(path, OpenMode::Read, Attributes::default()).await?;
         let mut reader = Self {
@@ -56,14 +57,14 @@ impl FileReader {
             }
             Err(error) => {
                 reader.abandon(client);
-                // The error that is given back says more than one of closing.
+                // The error that is returned is more useful than one from closing.
                 let _unsent = client.close_later(&reader.handle);
                 Err(error)
             }
         }
     }
 
-    /// Opens a file for the bytes of a range alone.
+    /// Opens a file to read only the bytes of a range.
     pub async fn open_range(client: &mut Client, path: &[u8], range: Range<u64>) -> Result<Self, SftpError> {
         let handle = client.open(path, OpenMode::Read, Attributes::default()).await?;
         Ok(Self {
@@ -77,7 +78,8 @@ impl FileReader {
         })
     }
 
-    /// The next bytes; `None` at the end of the file, wherever that has come to be. Never more than up to its size.
+    /// The next bytes; `None` at the end of the file, even if that has moved. Never returns bytes beyond the size at
+    /// opening.
     pub async fn next(&mut self, client: &mut Client) -> Result<Option<Bytes>, SftpError> {
         if self.given >= self.end {
             return Ok(None);
@@ -97,7 +99,7 @@ impl FileReader {
         };
         let length = u32::try_from(data.len()).unwrap_or(piece.length);
         if length < piece.length {
-            // The rest of it comes next. A server that gives less at once is asked for less from now on.
+            // Request the rest of the piece next. A server that returns less at once is asked for less from now on.
             self.piece = self.piece.min(length.max(PIECE_BYTES / 8));
             let rest = self.request(client, piece.offset + u64::from(length), piece.length - length)?;
             self.in_flight.push_front(rest);
@@ -107,7 +109,7 @@ impl FileReader {
         Ok(Some(data))
     }
 
-    /// Closes the file, and tells what it was when the last of it was read.
+    /// Closes the file and returns its attributes as of when its last piece was read.
     pub async fn finish(mut self, client: &mut Client) -> Result<Attributes, SftpError> {
         self.abandon(client);
         let look = match self.last_look {
@@ -140,7 +142,7 @@ impl FileReader {
     }
 }
 
-/// A file that is written from its start on, with or without holes.
+/// Writes a file sequentially, with or without holes.
 pub struct FileWriter {
     handle: Handle,
     offset: u64,
@@ -158,12 +160,12 @@ impl FileWriter {
         Ok(Self { handle, offset: 0, in_flight: VecDeque::new() })
     }
 
-    /// Writes into a file that is open, from a place on.
+    /// Writes to a file that is already open, starting at `offset`.
     pub fn at(handle: Handle, offset: u64) -> Self {
         Self { handle, offset, in_flight: VecDeque::new() }
     }
 
-    /// Appends; an error may be that of an earlier piece.
+    /// Appends data; an error may concern an earlier piece.
     pub async fn write(&mut self, client: &mut Client, data: &[u8]) -> Result<(), SftpError> {
         for piece in data.chunks(PIECE_BYTES as usize) {
             if self.in_flight.len() >= IN_FLIGHT {
@@ -177,12 +179,12 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Goes on at this place; what lies before it is a hole.
+    /// Continues at this offset; the skipped range becomes a hole.
     pub fn skip_to(&mut self, offset: u64) {
         self.offset = self.offset.max(offset);
     }
 
-    /// Waits until the server has confirmed every piece, and gives the handle, to be closed.
+    /// Waits until the server has confirmed every piece, and returns the handle, which the caller has to close.
     pub async fn finish(mut self, client: &mut Client) -> Result<Handle, SftpError> {
         while !self.in_flight.is_empty() {
             self.confirm(client).await?;

@@ -1,4 +1,4 @@
-//! Reading a folder page by page, within bounds: a server can make up names for ever.
+//! Reads a folder page by page, within limits: a server can invent names without end.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use tokio::time::Instant;
 use super::packet::{Handle, Name, Request};
 use super::{Client, SftpError};
 
-/// What is taken of one folder.
+/// Limits for reading one folder.
 #[derive(Debug, Clone, Copy)]
 pub struct FolderLimits {
     pub names: u64,
-    /// Of all names together.
+    /// The length of all names together.
     pub bytes: u64,
     pub time: Duration,
 }
 
 impl Default for FolderLimits {
-    /// Far more than any folder that can still be worked with, and little enough to hold in memory.
+    /// Far more than any usable folder has, and small enough to hold in memory.
     fn default() -> Self {
         Self { names: 2_000_000, bytes: 128 * 1024 * 1024, time: Duration::from_secs(3600) }
     }
@@ -27,7 +27,7 @@ impl Default for FolderLimits {
 /// A folder that is being read.
 pub struct Folder {
     handle: Handle,
-    /// For messages.
+    /// The path, for messages.
     path: String,
     limits: FolderLimits,
     names: u64,
@@ -42,7 +42,8 @@ impl Folder {
         Ok(Self { handle, path: name_text(path), limits, names: 0, bytes: 0, deadline })
     }
 
-    /// The next names, without `.` and `..`; `None` after the last, when the folder is closed again. A page can be empty.
+    /// The next names, without `.` and `..`; `None` after the last, when the folder has been closed. A page can be
+    /// empty.
     pub async fn next_page(&mut self, client: &mut Client) -> Result<Option<Vec<Name>>, SftpError> {
         let page = match tokio::time::timeout_at(self.deadline, client.read_page(&self.handle)).await {
             Ok(page) => page?,
@@ -55,7 +56,7 @@ impl Folder {
             client.close_later(&self.handle)?;
             return Ok(None);
         };
-        // All that came counts, or a folder of dots alone would never end.
+        // Everything received counts, otherwise a folder that lists only `.` and `..` would never end.
         self.names += page.len() as u64;
         self.bytes += page.iter().map(|name| name.name.len() as u64).sum::<u64>();
         if self.names > self.limits.names {
@@ -68,8 +69,8 @@ impl Folder {
         }
         page.retain(|name| name.name != b"." && name.name != b"..");
         if let Some(bad) = page.iter().find(|name| !is_name(&name.name)) {
-            tracing::debug!(folder = self.path, name = name_text(&bad.name), "not a name");
-            return Err(client.fail(SftpError::Protocol("a name in a folder that is none")));
+            tracing::debug!(folder = self.path, name = name_text(&bad.name), "the server sent an invalid name");
+            return Err(client.fail(SftpError::Protocol("an invalid name in a folder")));
         }
         Ok(Some(page))
     }
@@ -80,13 +81,13 @@ impl Folder {
     }
 
     fn too_much(&self, client: &mut Client, limit: &str) -> SftpError {
-        // The error that is given back says more than one of closing.
+        // The error that is returned is more useful than one from closing.
         let _unsent = client.close_later(&self.handle);
         SftpError::Limit(format!("The folder {} {limit}.", self.path))
     }
 }
 
-/// A slash would lead elsewhere, and no system has names with a NUL.
+/// Whether this is a valid name: a slash would lead elsewhere, and no system has names with a NUL byte.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'/') && !name.contains(&0)
 }

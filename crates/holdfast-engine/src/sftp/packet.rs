@@ -1,16 +1,16 @@
-//! SFTP version 3 on the wire: requests to bytes, and bytes to replies. Names, paths and link targets are bytes, as the
-//! server has them. Decoding is a pure function that checks every length before it believes it.
+//! The wire format of SFTP version 3: encodes requests and decodes replies. Names, paths and link targets are bytes, as
+//! the server has them. Decoding is a pure function that checks every length before using it.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-/// The longest packet that is taken. OpenSSH sends none above 256 KiB.
+/// The longest packet that is accepted. OpenSSH sends none above 256 KiB.
 pub const MAX_PACKET_BYTES: usize = 257 * 1024;
-/// The protocol allows handles no longer than this.
+/// The longest handle that the protocol allows.
 const MAX_HANDLE_BYTES: usize = 256;
-/// What is kept of the text that comes with a status.
+/// How much of a status message is kept.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// The version that we speak, and that every server knows.
+/// The protocol version that we use, and that every server supports.
 pub(super) const VERSION: u32 = 3;
 
 mod kind {
@@ -52,12 +52,12 @@ mod flag {
     pub const ALL: u32 = SIZE | OWNER | PERMISSIONS | TIMES | EXTENDED;
 }
 
-/// Bytes that are no reply of SFTP version 3.
+/// The error for bytes that are not a reply of SFTP version 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
 
-/// What a server said about a request.
+/// The status of a request, as reported by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusCode {
     Ok,
@@ -89,7 +89,7 @@ impl StatusCode {
     }
 }
 
-/// What a file is, by its mode.
+/// The kind of a file, according to its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     Directory,
@@ -100,20 +100,21 @@ pub enum FileKind {
     Special,
 }
 
-/// What a server tells of a file, or is asked to change. A field that is `None` was not told, or stays as it is.
+/// The attributes of a file, as reported by a server or to be set. A field that is `None` was not reported, or is left
+/// unchanged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub size: Option<u64>,
-    /// User and group, by number.
+    /// Numeric user and group id.
     pub owner: Option<(u32, u32)>,
-    /// The kind of the file and its mode.
+    /// The file type bits and the mode.
     pub permissions: Option<u32>,
-    /// Seconds since 1970: last access, last change.
+    /// Time of last access and of last modification, in seconds since 1970.
     pub times: Option<(u32, u32)>,
 }
 
 impl Attributes {
-    /// `None` where the server tells no mode.
+    /// `None` if the server does not report a known mode.
     pub fn kind(&self) -> Option<FileKind> {
         Some(match self.permissions? & 0o170_000 {
             0o040_000 => FileKind::Directory,
@@ -154,12 +155,13 @@ impl Attributes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handle(pub(super) Vec<u8>);
 
-/// One name of a folder.
+/// One entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     pub name: Vec<u8>,
     pub attributes: Attributes,
-    /// When it was changed, where the server also lists it as `ls` does; for times that are not of the last months.
+    /// The year of the last change, if the server also sends a line like that of `ls -l`; such lines show no year for
+    /// recent changes.
     pub year: Option<u16>,
 }
 
@@ -167,11 +169,11 @@ pub struct Name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
     Read,
-    /// Made now; one that exists is an error.
+    /// Creates the file; fails if it exists.
     CreateNew,
-    /// Made, or emptied.
+    /// Creates the file, or truncates it.
     Truncate,
-    /// One that exists, to write into.
+    /// Opens an existing file for writing.
     Write,
 }
 
@@ -236,7 +238,7 @@ pub(super) enum Request<'a> {
         to: &'a [u8],
     },
     Readlink(&'a [u8]),
-    /// The target stands first, other than the protocol's text has it: so OpenSSH does, and everybody after it.
+    /// The target comes first, contrary to the protocol's specification: OpenSSH does so, and others follow it.
     Symlink {
         target: &'a [u8],
         path: &'a [u8],
@@ -257,7 +259,7 @@ pub(super) fn encode_init(out: &mut BytesMut) {
 }
 
 impl Request<'_> {
-    /// Appends the packet, with its length in front.
+    /// Appends the packet, preceded by its length.
     pub(super) fn encode(&self, id: u32, out: &mut BytesMut) {
         let start = out.len();
         out.put_u32(0);
@@ -357,7 +359,7 @@ fn put_string(out: &mut BytesMut, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// The client sends nothing that is longer than a packet may be, which is far below this.
+/// The client sends nothing longer than the maximum packet size, which is far below `u32::MAX`.
 fn length_of(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
@@ -379,19 +381,20 @@ pub enum Reply {
     Data(Bytes),
     Names(Vec<Name>),
     Attributes(Attributes),
-    /// The answer to the one extension that is not answered by a status.
+    /// The reply to `statvfs`, the only extension we use that is not answered by a status.
     Space(Space),
 }
 
-/// What is left of a file system, for whoever is not its administrator.
+/// The free space of a file system that is available to unprivileged users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     pub free_bytes: u64,
-    /// `None` where the file system does not count its files.
+    /// `None` if the file system does not count its files.
     pub free_files: Option<u64>,
 }
 
-/// How long the packet at the start of `buffer` is, with the four bytes of its length; `None` while those are missing.
+/// The length of the packet at the start of `buffer`, including the four-byte length field; `None` while that is
+/// incomplete.
 pub fn packet_length(buffer: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(head) = buffer.first_chunk::<4>() else { return Ok(None) };
     match u32::from_be_bytes(*head) as usize {
@@ -401,7 +404,7 @@ pub fn packet_length(buffer: &[u8]) -> Result<Option<usize>, Malformed> {
     }
 }
 
-/// Decodes one packet, without the four bytes of its length.
+/// Decodes one packet, without its four-byte length field.
 pub fn decode(packet: &[u8]) -> Result<Packet, Malformed> {
     let mut input = Input(packet);
     let kind = input.u8()?;
@@ -419,7 +422,7 @@ pub fn decode(packet: &[u8]) -> Result<Packet, Malformed> {
         kind::HANDLE => {
             let handle = input.string()?;
             if handle.is_empty() || handle.len() > MAX_HANDLE_BYTES {
-                return Err(Malformed("a handle of a length that is not allowed"));
+                return Err(Malformed("a handle of invalid length"));
             }
             Reply::Handle(Handle(handle.to_vec()))
         }
@@ -430,12 +433,12 @@ pub fn decode(packet: &[u8]) -> Result<Packet, Malformed> {
         _ => return Err(Malformed("a packet of an unknown kind")),
     };
     if !input.0.is_empty() {
-        return Err(Malformed("a packet that goes on after its end"));
+        return Err(Malformed("a packet with bytes after its end"));
     }
     Ok(Packet::Reply { id, reply })
 }
 
-/// The fields of `statvfs`, in its order.
+/// Reads the fields of `statvfs`, in order.
 fn space(input: &mut Input<'_>) -> Result<Space, Malformed> {
     let mut fields = [0; 11];
     for field in &mut fields {
@@ -448,7 +451,7 @@ fn space(input: &mut Input<'_>) -> Result<Space, Malformed> {
     })
 }
 
-/// Text and language are missing from some old servers' statuses.
+/// Some old servers send a status without message and language.
 fn status(input: &mut Input<'_>) -> Result<Reply, Malformed> {
     let code = StatusCode::new(input.u32()?);
     let message = if input.0.is_empty() { &[][..] } else { input.string()? };
@@ -460,7 +463,7 @@ fn status(input: &mut Input<'_>) -> Result<Reply, Malformed> {
 
 fn names(input: &mut Input<'_>) -> Result<Vec<Name>, Malformed> {
     let count = input.u32()?;
-    // The count is the server's word: room is made as names come, which the length of the packet bounds.
+    // The count is not trusted: memory is allocated as names are read, which the length of the packet limits.
     let mut names = Vec::new();
     for _ in 0..count {
         let name = input.string()?.to_vec();
@@ -498,12 +501,12 @@ fn attributes(input: &mut Input<'_>) -> Result<Attributes, Malformed> {
     Ok(attributes)
 }
 
-/// What is left of a packet.
+/// The unread rest of a packet.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed("a packet that stops before its end"))?;
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed("a truncated packet"))?;
         self.0 = rest;
         Ok(*head)
     }
@@ -522,7 +525,8 @@ impl<'a> Input<'a> {
 
     fn string(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()? as usize;
-        let (text, rest) = self.0.split_at_checked(length).ok_or(Malformed("a text that is longer than its packet"))?;
+        let (text, rest) =
+            self.0.split_at_checked(length).ok_or(Malformed("a string that is longer than its packet"))?;
         self.0 = rest;
         Ok(text)
     }
@@ -536,7 +540,7 @@ mod tests {
         [&u32::try_from(text.len()).unwrap().to_be_bytes(), text].concat()
     }
 
-    /// One of each, whole.
+    /// One complete packet of each kind.
     fn samples() -> Vec<Vec<u8>> {
         let id = 7_u32.to_be_bytes();
         let attributes = [
@@ -607,7 +611,7 @@ mod tests {
 
     #[test]
     fn no_bytes_make_decoding_panic() {
-        // A small generator of our own: the same bytes every time.
+        // A small deterministic generator, so that the bytes are the same every time.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = move || {
             state ^= state << 13;
@@ -635,7 +639,7 @@ mod tests {
         assert_eq!(packet_length(&[0, 0, 0, 5, 1]), Ok(Some(9)));
         assert!(packet_length(&[0, 0, 0, 0]).is_err());
         assert!(packet_length(&[0xff; 4]).is_err());
-        // A greeting of a shell is none either.
+        // The greeting of a shell is not a packet either.
         assert!(packet_length(b"Welcome to").is_err());
     }
 

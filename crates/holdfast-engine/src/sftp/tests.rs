@@ -1,4 +1,4 @@
-//! Servers that behave badly: each is found out in bounded time and memory.
+//! Servers that misbehave: each is detected in bounded time and memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ async fn client_of(answer: impl FnMut(&Asked) -> Vec<u8> + Send + 'static) -> Cl
     serve(PATIENT, &CancellationToken::new(), answer).await
 }
 
-/// Answers with pages of a folder, one after the other, for ever.
+/// Answers with pages of a folder, one after the other, without end.
 async fn folder_of(mut page: impl FnMut(u32) -> Vec<u8> + Send + 'static) -> Client {
     client_of(move |asked| match asked.kind {
         fake::OPENDIR => fake::handle(asked.id, b"folder"),
@@ -29,7 +29,7 @@ async fn folder_of(mut page: impl FnMut(u32) -> Vec<u8> + Send + 'static) -> Cli
     .await
 }
 
-/// Reads a folder to its end, and counts what came.
+/// Reads a folder to its end and counts the names.
 async fn count(client: &mut Client, limits: FolderLimits) -> (u64, Result<(), SftpError>) {
     let mut folder = Folder::open(client, b"/srv/\xff", limits).await.unwrap();
     let mut names = 0;
@@ -100,7 +100,7 @@ async fn names_that_lead_elsewhere_and_empty_pages_are_refused() {
         let (names, end) = count(&mut client, FolderLimits::default()).await;
         assert_eq!(names, 0);
         assert!(matches!(end, Err(SftpError::Protocol(_))), "{page:?}: {end:?}");
-        // Nothing more is believed of such a server.
+        // The session is over: such a server is not trusted any more.
         assert!(matches!(client.lstat(b"/").await, Err(SftpError::Protocol(_))));
     }
 }
@@ -144,7 +144,7 @@ async fn replies_that_answer_nothing_end_the_session() {
 }
 
 #[tokio::test]
-async fn what_is_no_server_of_version_3_is_said() {
+async fn anything_but_a_server_of_version_3_is_reported() {
     let greetings: [&[u8]; 5] = [
         b"Welcome to this machine\n",
         &[0, 0, 0, 5, 2, 0, 0, 0, 2],
@@ -179,7 +179,7 @@ async fn a_reply_that_comes_byte_by_byte_is_not_waited_for() {
         }
     });
     assert!(matches!(client.lstat(b"/").await, Err(SftpError::Stalled(SHORT))));
-    // It is over at once, without a second wait.
+    // The session is over: the next request fails at once, without another wait.
     assert!(matches!(client.lstat(b"/").await, Err(SftpError::Stalled(SHORT))));
     drop(client);
     dripping.await.unwrap();
@@ -202,7 +202,7 @@ async fn cancellation_ends_every_wait() {
     cancel.cancel();
     assert!(matches!(waiting.await.unwrap(), Err(SftpError::Cancelled)));
 
-    // A server that always has more to say is no reason to go on.
+    // A server that sends endlessly does not prevent cancellation.
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
     let mut pages = 0;
@@ -222,7 +222,7 @@ async fn cancellation_ends_every_wait() {
     assert!(matches!(end, Err(SftpError::Cancelled)), "{end:?}");
 }
 
-/// A file whose reads are answered by `answer`, from the content and the requests that wait.
+/// A file whose reads are answered by `answer`, given the content and the pending requests.
 async fn file_of(
     content: Vec<u8>,
     mut answer: impl FnMut(&[u8], &mut Vec<Asked>) -> Vec<u8> + Send + 'static,
@@ -267,7 +267,7 @@ async fn reads_are_under_way_together_and_may_be_answered_in_any_order() {
     let content = sample(1_000_000);
     let pieces = content.len().div_ceil(32 * 1024);
     let mut client = file_of(content.clone(), move |content, waiting| {
-        // Nothing until all are asked for; then the last first.
+        // No answer until all reads have been requested; then in reverse order.
         if waiting.len() < pieces {
             return Vec::new();
         }
@@ -337,7 +337,7 @@ async fn writes_are_under_way_together_and_each_is_confirmed() {
 }
 
 #[tokio::test]
-async fn a_write_that_fails_is_told_at_the_latest_at_the_end() {
+async fn a_failed_write_is_reported_by_finish_at_the_latest() {
     let mut writes = 0;
     let mut client = client_of(move |asked| match asked.kind {
         fake::OPEN => fake::handle(asked.id, b"file"),
@@ -373,7 +373,7 @@ async fn requests_that_stay_unanswered_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_status_is_told_by_its_code_and_extensions_only_when_offered() {
+async fn a_status_is_reported_by_its_code_and_extensions_must_be_offered() {
     let mut client = client_of(|asked| fake::status(asked.id, if asked.kind == fake::LSTAT { 2 } else { 3 })).await;
     assert!(client.lstat(b"/").await.unwrap_err().is(StatusCode::NoSuchFile));
     assert_eq!(client.stat(b"/").await.unwrap_err().to_string(), "Permission denied");

@@ -1,4 +1,4 @@
-//! What follows the rows of a MySQL or MariaDB database in a backup.
+//! The section of a MySQL or MariaDB backup that follows the rows: sequence values, routines, triggers, views, events.
 
 use holdfast_core::backup::name_text;
 
@@ -7,7 +7,7 @@ use super::mysql_tables::Found;
 use crate::error::Result;
 use crate::mysql::definitions::section;
 
-/// What follows the rows of a database, which is asked for when they have been read.
+/// Reads this section from the server, once the rows have been read.
 pub(super) struct AfterRows<'a> {
     pub asking: Asking<'a>,
     pub name: &'a str,
@@ -15,7 +15,8 @@ pub(super) struct AfterRows<'a> {
 }
 
 impl AfterRows<'_> {
-    /// Whoever owns a database could keep all others out of a backup with too much of it.
+    /// The text of the section; empty if there is too much of it, so that the owner of one database cannot make the
+    /// backup of all others fail.
     pub(super) async fn text(&self) -> Result<String> {
         let definitions = self.asking.after_rows(self.name, self.found).await?;
         section(definitions).or_else(|error| {

@@ -1,5 +1,5 @@
-//! Files that change while they are read. GNU tar says so itself; others do not, and bsdtar fills a file that became
-//! shorter with zeros. So each file is looked at once more, shortly after it was read.
+//! Detects files that change while they are read. GNU tar reports them itself; other tars do not, and bsdtar pads a
+//! file that became shorter with zeros. So each file is checked once more, shortly after it was read.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use crate::error::{EngineError, Result};
 use crate::remote::{Pace, RemoteSettings, Script, end_of};
 use crate::ssh::{Connection, Process};
 
-/// A file as tar's header told of it.
+/// A file as described by its tar header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub path: Vec<u8>,
-    /// `None` for what is no file, or an empty one: nothing of those is half read.
+    /// `None` for an empty file and for anything that is not a file: neither can be half read.
     pub size: Option<u64>,
     pub seconds: i64,
-    /// User and group.
+    /// User id and group id.
     pub owner: (u64, u64),
 }
 
@@ -31,31 +31,31 @@ impl Passed {
     }
 }
 
-/// Size, time and owner of each file named on standard input, and its name, by which an answer is known for the right one's.
-/// Goes after the script that enters the source. Whatever is asked at once is answered at once.
+/// Prints size, time, owner and name of each file named on standard input, in batches of up to 200. The name shows
+/// which file an answer is about. Appended to the script that enters the source.
 pub(super) const LOOK: &str = r#"
 l=; [ -z "$f" ] || l=-L
 if stat -c %s . >/dev/null 2>&1; then exec xargs -0 -n 200 stat $l -c '%s %Y %u %g %n' 2>/dev/null; fi
 exec xargs -0 -n 200 stat $l -f '%z %m %u %g %N' 2>/dev/null
 "#;
 
-/// Files that are named; of others there is a count.
+/// How many changed files the log names; the rest are only counted.
 const NAMED: usize = 20;
 const FEED_BYTES: usize = 16 * 1024;
-/// Questions on their way; whoever takes more without an answer gives none.
+/// How many files may wait for an answer. A server that leaves more unanswered is assumed not to answer at all.
 const UNANSWERED: usize = 100_000;
 
-/// What became of the files that were looked at again.
+/// The result of checking the files again.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     shrunk: Vec<String>,
     changed: Vec<String>,
     count: u64,
-    /// Files that tar wrote another owner for than they have, and the first of them.
+    /// How many files have another owner in the archive than on the server, and the first of them.
     misowned: (u64, String),
-    /// Files from before 1970 that tar wrote another time for, and the first of them.
+    /// How many files from before 1970 have another time in the archive, and the first of them.
     misdated: (u64, String),
-    /// Nobody could be asked, or the answers made no sense.
+    /// The check could not be run, or its answers could not be understood.
     is_unknown: bool,
 }
 
@@ -66,7 +66,7 @@ impl Changes {
 
     pub(super) fn tell(&self, context: &Context) {
         for name in &self.shrunk {
-            context.log.warn(format!("{name}: File shrank as we read it; what the backup has of it may end in zeros"));
+            context.log.warn(format!("{name}: File shrank as we read it; its copy in this backup may end in zeros"));
         }
         for name in &self.changed {
             context.log.warn(format!("{name}: file changed as we read it"));
@@ -78,21 +78,21 @@ impl Changes {
         for ((count, first), what) in [(&self.misowned, "owners"), (&self.misdated, "times before 1970")] {
             if *count > 0 {
                 context.log.warn(format!(
-                    "This server's tar cannot write all {what}: {count} entries have other ones in this backup, {first} among \
-                     them."
+                    "This server's tar cannot store all {what}: {count} entries have different ones in this backup, \
+                     {first} among them."
                 ));
             }
         }
         if self.is_unknown {
             context.log.warn(
-                "This server's tar does not say when a file changes while it is read, and its other tools could not be \
-                 asked: such a file may be in this backup half old and half new, or end in zeros.",
+                "This server's tar does not report files that change while they are read, and they could not be \
+                 checked otherwise: such a file may be half old and half new in this backup, or end in zeros.",
             );
         }
     }
 }
 
-/// Compares answers with what was asked about, in order.
+/// Matches answers with the files that were asked about, in order.
 #[derive(Default)]
 struct Comparing {
     asked: VecDeque<Passed>,
@@ -123,7 +123,7 @@ impl Comparing {
         self.buffer.drain(..at);
     }
 
-    /// Takes one answer, if it is whole, and gives its length.
+    /// Consumes one answer if it is complete, and returns its length.
     fn take(&mut self, at: usize) -> Option<usize> {
         let Self { buffer, asked, .. } = self;
         let answer = &buffer[at..];
@@ -136,7 +136,7 @@ impl Comparing {
             return None;
         };
         loop {
-            // What is gone has no answer; nothing but its name went away while it was open.
+            // A file that is gone has no answer. Tar had it open, so only its name was removed while it was read.
             let Some(file) = asked.front() else {
                 self.changes.is_unknown = true;
                 return None;
@@ -179,8 +179,8 @@ impl Changes {
     }
 }
 
-/// Before 1970 programs do not agree on whether a fraction counts forwards or backwards, and BusyBox's tar has no such
-/// times: it writes 1970 itself, or in older versions the last twelve octal digits of the number.
+/// For times before 1970, programs do not agree on whether a fraction counts forwards or backwards. BusyBox's tar
+/// cannot store such times: it writes 1970, or in older versions the last twelve octal digits of the number.
 fn is_same_time(told: i64, now: i64) -> bool {
     const TWELVE_DIGITS: i64 = 1 << 36;
     let is_untold = now < 0 && (told == 0 || told == now.rem_euclid(TWELVE_DIGITS));
@@ -194,7 +194,7 @@ fn note((count, first): &mut (u64, String), file: &Passed) {
     *count += 1;
 }
 
-/// What was said of a file; the name is followed by whatever comes next.
+/// The answer about one file; `name` is followed by any further answers.
 struct Answer<'a> {
     size: u64,
     seconds: i64,
@@ -210,7 +210,7 @@ fn split(answer: &[u8]) -> Option<Answer<'_>> {
     Some(Answer { size, seconds, owner, name: parts.next()? })
 }
 
-/// Looks at each file once more. Ends when no more files come, with whatever is known by then.
+/// Checks each file once more, until no more files come.
 pub(super) async fn compare(
     connection: &Connection,
     script: &Script,
@@ -244,7 +244,7 @@ async fn exchange(
             names.extend_from_slice(&file.path);
             names.push(0);
             with(&mut |comparing| comparing.ask(file.clone()));
-            // A moment without files is a good one to send what there is.
+            // Send what has been collected when the batch is full or no file is waiting.
             if names.len() >= FEED_BYTES || files.is_empty() {
                 let bytes = Bytes::from(std::mem::take(&mut names));
                 pace.wait(&context.cancel, |_| 1, stdin.write_all(bytes)).await??;
@@ -253,7 +253,7 @@ async fn exchange(
         Ok::<_, EngineError>(stdin.close().await?)
     };
     let mut feeding = std::pin::pin!(feeding);
-    // Between two files a large one may be read for hours, so only the end has a limit.
+    // Hours may pass between two files while a large one is read, so only the end has a time limit.
     loop {
         tokio::select! {
             () = context.cancel.cancelled() => return Err(EngineError::cancelled()),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_known_by_their_names_however_they_come() {
+    fn answers_are_matched_by_name_however_they_are_split() {
         let files = [("./a", 5, 7), ("./gone", 1, 1), ("./b\n9 9 ./c", 5, -7), ("./d", 9, 9), ("./e", 3, 3)];
         let answer = b"5 7 0 0 ./a\n4 -7 0 0 ./b\n9 9 ./c\n9 10 0 0 ./d\n3 3 0 0 ./e\n";
         for piece in 1..answer.len() {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_taken_for_unchanged() {
+    fn unclear_answers_are_not_taken_for_unchanged() {
         let files = [("./a", 5, 7), ("./b", 5, 7)];
         let long = [b'x'; 100];
         for answer in [
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_are_told_in_many_ways() {
+    fn times_before_1970_are_written_in_many_ways() {
         for (told, now, is_same) in [
             (-8, -8, true),
             (-8, -7, true),

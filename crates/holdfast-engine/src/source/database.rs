@@ -1,6 +1,6 @@
-//! Databases of a server: dumped by their own tools over one channel. User and password travel on standard input; a
-//! name is one quoted word and can be neither an option, a connection string nor a pattern. What is here is the same
-//! for every engine; each has a file of its own beside this one.
+//! Databases of a server, dumped by their own tools over one channel. User and password are sent on standard input; a
+//! name is one quoted word, so it cannot act as an option, a connection string or a pattern. This file holds what all
+//! engines share; each engine has its own file beside it.
 
 use holdfast_core::Secret;
 use holdfast_core::database::DatabaseEngine;
@@ -11,7 +11,7 @@ use crate::error::{EngineError, Result};
 use crate::remote::{Answer, ended};
 use crate::ssh::Exit;
 
-/// Who to be in the database.
+/// The database user to connect as.
 #[derive(Debug, Clone, Default)]
 pub struct Login {
     pub username: Option<String>,
@@ -21,11 +21,11 @@ pub struct Login {
 /// What to dump.
 #[derive(Debug, Clone)]
 pub struct DatabasePlan {
-    /// `None` looks at what the server has.
+    /// `None` to use whichever the server has.
     pub engine: Option<DatabaseEngine>,
-    /// `None` is all of them.
+    /// `None` for all databases.
     pub name: Option<String>,
-    /// Of a database that is a file.
+    /// The path of a database that is a file.
     pub path: Option<String>,
     pub excluded_tables: Vec<String>,
     pub login: Login,
@@ -41,14 +41,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Whether somebody meant this one. A name may hold a dot itself.
+    /// Whether `text` means this table, with or without its schema. A name may contain dots itself.
     pub(super) fn is(&self, text: &str) -> bool {
         self.name == text
             || text.strip_prefix(&self.schema).and_then(|rest| rest.strip_prefix('.')) == Some(self.name.as_str())
     }
 }
 
-/// Whether a dump has everything. Dump tools of MySQL go on after a table that they could not look up, and end well.
+/// Whether a dump is complete. MySQL's dump tools continue after a table that they could not look up, and exit with 0.
 pub(super) fn judge(tool: &str, exit: &Exit, lines: &[String], context: &Context) -> Result<()> {
     if !exit.success() || lines.iter().any(|line| line.contains("Couldn't ")) {
         return Err(explain(tool, exit, lines, context));
@@ -61,7 +61,7 @@ pub(crate) fn unhex(text: &str) -> Option<String> {
     String::from_utf8(holdfast_core::random::from_hex(text.trim())?).ok()
 }
 
-/// The tables that are to be left out; a misspelt one is told, not silently ignored.
+/// The tables to exclude; logs a warning about names that do not exist.
 pub(super) fn known_excluded(source: &DatabasePlan, tables: Vec<Table>, context: &Context) -> Vec<Table> {
     for text in &source.excluded_tables {
         if !tables.iter().any(|table| table.is(text)) {
@@ -71,29 +71,29 @@ pub(super) fn known_excluded(source: &DatabasePlan, tables: Vec<Table>, context:
     excluded_here(source, tables)
 }
 
-/// The same of one database among several, which need not have each of them.
+/// The tables to exclude from one database among several, which need not have all of them.
 pub(super) fn excluded_here(source: &DatabasePlan, tables: Vec<Table>) -> Vec<Table> {
     tables.into_iter().filter(|table| source.excluded_tables.iter().any(|text| table.is(text))).collect()
 }
 
-/// The tables of an answer with two hexadecimal words on each line.
+/// Parses an answer with schema and table name on each line, both in hexadecimal.
 pub(super) fn listed_tables(answer: &Answer) -> Vec<Table> {
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
     let lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.filter_map(|(schema, name)| Some(Table { schema: unhex(schema)?, name: unhex(name)? })).collect()
 }
 
-/// The answer, or why there is none.
+/// The answer, or an error if the tool failed.
 pub(crate) fn answered(answer: Answer, tool: &str, context: &Context) -> Result<Answer> {
     if answer.exit.success() { Ok(answer) } else { Err(explain(tool, &answer.exit, &answer.stderr, context)) }
 }
 
-/// The number with which a MySQL client begins to report an error.
+/// The error number in a line with which a MySQL client reports an error.
 pub(crate) fn mysql_error(line: &str) -> Option<u16> {
     line.strip_prefix("ERROR ")?.split_once(" (")?.0.parse().ok()
 }
 
-/// Why a database tool failed, from what it says.
+/// Why a database tool failed, derived from its output.
 pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Context) -> EngineError {
     const SIGNS: &[(FailureCode, &[&str])] = &[
         (
@@ -119,7 +119,7 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
     if exit.status == Some(EXIT_NO_TOOL) || exit.status == Some(127) {
         return EngineError::new(FailureCode::ToolMissing, format!("The server has no {tool}."));
     }
-    // It selects the database by its name as text in a statement, where these characters are escaped.
+    // MariaDB's dump tool escapes these characters in the name with which it selects the database.
     let is_misnamed = |line: &String| line.contains("Unknown database '") && line.contains('\\');
     let is_missing = |line: &String| line.contains("database \"") && line.contains("does not exist");
     let code = if lines.iter().any(is_misnamed) {
@@ -130,13 +130,13 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
         let fits = |signs: &&[&str]| lines.iter().any(|line| signs.iter().any(|sign| line.contains(sign)));
         SIGNS.iter().find(|(_, signs)| fits(signs)).map_or(FailureCode::RemoteFailed, |(code, _)| *code)
     };
-    // Some clients show the statement before they say what is wrong with it.
+    // Some clients print the statement before the error.
     let telling = lines.iter().find(|line| line.contains("ERROR") || line.contains("error:")).or(lines.first());
     let said = telling.map(|line| format!(": {line}")).unwrap_or_default();
     let hint = match telling {
         Some(line) if line.contains("due to statement timeout") => {
-            ". A setting of the database or of the user ends statements before the tool can switch that off: \
-             ALTER ROLE … SET statement_timeout = 0 for the user of this backup comes before a setting of the database."
+            ". A setting of the database or of the user cancels statements before the tool can turn it off. \
+             ALTER ROLE … SET statement_timeout = 0 for the user of this backup overrides a setting of the database."
         }
         Some(line) if is_misnamed(line) => {
             ". The dump tool of MariaDB cannot dump events of a database with a quote or a backslash in its name: drop \
@@ -148,7 +148,7 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
         _ => "",
     };
     let error = EngineError::new(code, context.log.redacted(&format!("{tool} {}{said}{hint}", ended(exit))));
-    // The first that is reported: what follows may be the rest of a name with a line break in it.
+    // The first number reported: a later line may be the rest of a name that contains a line break.
     EngineError { database_error: lines.iter().find_map(|line| mysql_error(line)), ..error }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_meant_with_and_without_its_schema() {
+    fn a_table_is_recognised_with_and_without_its_schema() {
         let table = |schema: &str, name: &str| Table { schema: schema.to_owned(), name: name.to_owned() };
         assert!(table("public", "a.b").is("a.b") && table("a", "b").is("a.b") && !table("a", "b").is("a.bc"));
         assert_eq!(unhex("c3bc2e"), Some("ü.".to_owned()));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_can_do_about_a_failed_tool_is_said() {
+    fn errors_of_a_tool_say_what_people_can_do() {
         let (context, _lines) = Context::new(tokio_util::sync::CancellationToken::new());
         let exit = Exit { status: Some(1), signal: None };
         let told = |line: &str| explain("pg_dump", &exit, &[line.to_owned()], &context);

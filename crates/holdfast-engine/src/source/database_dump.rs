@@ -1,4 +1,4 @@
-//! The dump of one database on its way to the archive.
+//! Streams the dump of one database to the archive.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use crate::ssh::{Exit, Process};
 pub(crate) struct Dumping {
     pub tool: &'static str,
     pub script: Script,
-    /// What the script reads: the login, and what comes with it.
+    /// What the script reads from standard input: the login, followed by any further options or table names.
     pub input: String,
-    /// Nothing may come for so long in the beginning, while a tool makes its copy; as long as later where there is none.
+    /// How long the tool may stay silent at the beginning, while it makes its copy; `None` for the usual limit.
     pub first_wait: Option<Duration>,
 }
 
-/// How it ended, and what it said.
+/// How the tool ended, and what it wrote to standard error.
 pub(crate) struct Ended {
     pub exit: Exit,
     pub lines: Vec<String>,
 }
 
-/// Sends the dump to `outlet`. Its end is proven by whoever reads it; its exit status here.
+/// Sends the dump to `outlet`. Whoever reads the dump checks that it is complete; the exit status is checked here.
 pub(super) async fn pump(at: Remote<'_>, dumping: Dumping, outlet: &mut Outlet) -> Result<()> {
     let tool = dumping.tool;
     let ended = run(at, dumping, outlet).await?;
     judge(tool, &ended.exit, &ended.lines, at.context)
 }
 
-/// The same, for a tool whose end is judged elsewhere.
+/// As `pump`, for a tool whose exit status the caller judges.
 pub(crate) async fn run(at: Remote<'_>, dumping: Dumping, outlet: &mut Outlet) -> Result<Ended> {
     let Remote { connection, settings, context } = at;
     let Process { mut stdin, mut stdout, control } = dumping.script.start(connection).await?;

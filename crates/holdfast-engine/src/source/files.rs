@@ -1,4 +1,5 @@
-//! Files of a server: one `tar` on one channel, its exit status read, whatever it could not read told by name.
+//! Files of a server, read by one `tar` over one channel. Its exit status is checked, and files that it could not read
+//! are named.
 
 use std::time::Duration;
 
@@ -18,18 +19,18 @@ use crate::error::{EngineError, Result};
 use crate::remote::{self, Pace, RemoteSettings, Script, end_of, ended};
 use crate::ssh::{Connection, Exit, Process, SshError, Stderr};
 
-/// Our own exit codes, out of the way of tar's and the shell's.
+/// Our own exit codes, which clash with none of tar's or the shell's.
 const EXIT_MISSING: u32 = 96;
 const EXIT_CLOSED: u32 = 97;
 const EXIT_NO_TOOL: u32 = 98;
 const EXIT_NO_MOUNTS: u32 = 99;
 
-/// What our script says before tar speaks.
+/// Starts the line in which our script reports which tar it runs.
 const MARKER: &str = "holdfast: tar ";
-/// And where it reads, without links in the path.
+/// Starts the line that reports the folder it reads, with links resolved.
 const FOLDER: &str = "holdfast: folder ";
 
-/// Goes to the source. A link to a file stands for the file; a link to a folder always did for the folder.
+/// Enters the source. A link to a file is read as that file, just as a link to a folder is read as that folder.
 const ENTER: &str = r#"
 p=$1
 case $p in /*) ;; *) p=./$p ;; esac
@@ -40,9 +41,9 @@ else exit 96; fi
 command -v tar >/dev/null 2>&1 || { echo "holdfast: tar none" >&2; exit 98; }
 "#;
 
-/// What GNU tar is asked to keep besides content, where it can: access control lists and extended attributes, which
-/// hold file capabilities too. POSIX headers carry fractions of a second, any name and any size; without `delete` they
-/// would also carry times of access, which change with every backup.
+/// What GNU tar is asked to store besides content, where it can: access control lists and extended attributes, which
+/// include file capabilities. POSIX headers hold fractions of a second, any name and any size; without `delete` they
+/// would also hold access times, which change with every backup.
 const GNU_OPTIONS: &str = r#"
 v=$(tar --version 2>&1); x=
 case $v in *'GNU tar'*)
@@ -52,9 +53,9 @@ esac
 g="--create --file=- --format=posix --pax-option=delete=atime,delete=ctime --blocking-factor=128 $x"
 "#;
 
-/// Runs the tar that is there. A line on standard error says which one it was. After the path come whether to stay on
-/// one file system, how many exclude options there are for GNU tar and for bsdtar (`no` when it cannot be trusted with
-/// them), those options, and the ones for other tars.
+/// Runs whichever tar the server has, and reports its kind in a line on standard error. The arguments after the path
+/// are: whether to stay on one file system, the number of exclude options for GNU tar and for bsdtar (`no` if it would
+/// apply them wrongly), those options, and the options for other tars.
 const READ: &str = r#"
 o=$2; n=$3; k=$4; shift 4
 echo "holdfast: folder $(printf %s "$(pwd -P)" | tr '\n\r' '??')" >&2
@@ -102,15 +103,16 @@ case $v in
 esac
 "#;
 
-/// Reads the files named on standard input without believing in holes.
+/// Reads the files named on standard input in full, without looking for holes.
 const READ_AGAIN: &str = r#"
 set -f
 exec tar $g $f --no-recursion --null --files-from=-
 "#;
 
-/// The kind of file system that each file named on standard input is on, one a line.
+/// Prints the kind of file system that each file named on standard input is on, one per line.
 const FILE_SYSTEMS: &str = "exec xargs -0 stat --file-system --format=%T --\n";
-/// Where a file of this size without blocks really is a hole. Smaller ones may lie within their inode.
+/// File systems on which a file larger than `INLINE_BYTES` without blocks really is a hole. The content of smaller
+/// files may be in their inode.
 const HONEST: &[&str] = &["ext2/ext3", "xfs", "tmpfs"];
 const INLINE_BYTES: u64 = 64 * 1024;
 
@@ -141,7 +143,7 @@ pub(crate) async fn pump(
     };
     let (on_flavour, on_failure) = (oneshot::channel(), CancellationToken::new());
     let reading = async {
-        // A server that only speaks SFTP takes the end of its input for the client's goodbye and ends.
+        // A server that only speaks SFTP takes the end of its input for the end of the session and exits.
         let read = read(connection, process, &[], settings, context, outlet, Some(on_flavour.0)).await;
         let read = match read {
             Ok(read) if is_silent(read.flavour()) && read.exit.success() => believe_holes(outlet).await.map(|()| read),
@@ -185,12 +187,12 @@ pub(crate) async fn pump(
     Ok(())
 }
 
-/// Whether this tar says nothing about files that change while it reads them.
+/// Whether this tar does not report files that change while it reads them.
 fn is_silent(flavour: Option<Flavour>) -> bool {
     matches!(flavour, Some(Flavour::Bsd | Flavour::Other))
 }
 
-/// Ends the reading for a tar that is not asked again.
+/// Accepts all files without data as holes, for a tar that is not run a second time.
 async fn believe_holes(outlet: &mut Outlet) -> Result<()> {
     let files = outlet.first_end().await?;
     outlet.second((0..files.len()).collect()).await
@@ -208,13 +210,13 @@ async fn pump_over_sftp(
     }
     sftp::pump(connection, source, settings, context, (outlet, now)).await?;
     context.log.warn(
-        "Files were read over SFTP, which tells no access control lists, extended attributes, file capabilities, \
-         hard links or fractions of a second; they are not in this backup.",
+        "Files were read over SFTP, which does not support access control lists, extended attributes, file \
+         capabilities, hard links or fractions of a second; they are not in this backup.",
     );
     Ok(())
 }
 
-/// What a task that stays on one file system leaves out.
+/// Logs the mounts that a task on one file system left out, and warns about kernel file systems that were read.
 fn tell_mounts(lines: &mut Vec<String>, source: &FilesSource, context: &Context) {
     const MOUNT: &str = "holdfast: mount ";
     const NO_SIZES: &str = "holdfast: no sizes ";
@@ -229,8 +231,8 @@ fn tell_mounts(lines: &mut Vec<String>, source: &FilesSource, context: &Context)
         let mut ends = below.match_indices('/').map(|(at, _)| at).chain([below.len()]);
         if !ends.any(|end| is_excluded(&patterns, &below.as_bytes()[..end])) {
             context.log.warn(format!(
-                "{mount} belongs to the kernel (proc, sys and the like). What is there does not say its size, so it is empty \
-                 in this backup; exclude it."
+                "{mount} is a kernel file system (such as proc or sys). Its files do not report their sizes, so they \
+                 are empty in this backup; exclude it."
             ));
         }
     }
@@ -242,13 +244,13 @@ fn warn_of_missing_attributes(lines: &mut Vec<String>, flavour: Option<Flavour>,
     lines.retain(|line| line != NO_ATTRIBUTES);
     if lacks {
         context.log.warn(
-            "This server's tar keeps no access control lists, extended attributes and file capabilities; they are not \
-             in this backup. BusyBox' tar keeps no fractions of seconds and no holes either.",
+            "This server's tar does not store access control lists, extended attributes and file capabilities; they \
+             are not in this backup. BusyBox tar does not store fractions of a second or holes either.",
         );
     }
 }
 
-/// How a tar ended, and what it said.
+/// How a tar ended, and what it wrote to standard error.
 struct Read {
     exit: Exit,
     lines: Vec<String>,
@@ -262,10 +264,10 @@ impl Read {
     }
 }
 
-/// Without a word by then about which tar it is, it is none that we asked for.
+/// If the kind of tar has not been reported after this many bytes, they do not come from our script.
 const UNTOLD_BYTES: u64 = 1024 * 1024;
 
-/// Feeds a process its input and sends on what it writes. `on_flavour` hears which tar it is as soon as that is known.
+/// Feeds a process its input and forwards its output. `on_flavour` receives the kind of tar as soon as it is known.
 async fn read(
     connection: &Connection,
     process: Process,
@@ -278,7 +280,7 @@ async fn read(
     let Process { mut stdin, mut stdout, control } = process;
     let feeding = async {
         if !input.is_empty() {
-            // A process that does not want its input says why by its exit status.
+            // A process that does not read its input shows why by its exit status.
             let _unwanted = stdin.write_all(Bytes::copy_from_slice(input)).await;
         }
         let _unwanted = stdin.close().await;
@@ -291,14 +293,14 @@ async fn read(
             if on_flavour.is_some() {
                 let flavour = flavour_in(stdout.stderr());
                 if let Some(on_flavour) = on_flavour.take_if(|_| flavour.is_some() || sent > UNTOLD_BYTES) {
-                    // Nobody listens any more when the run has failed.
+                    // The receiver is gone if the run has failed.
                     let _gone = flavour.map(|flavour| on_flavour.send(flavour));
                 }
             }
             outlet.send(chunk).await?;
         }
         let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
-        // Of a small source all may have come before the line that says so.
+        // All of a small source may arrive before the line that reports the tar.
         if let Some((on_flavour, flavour)) = on_flavour.take().zip(flavour_in(stdout.stderr())) {
             let _gone = on_flavour.send(flavour);
         }
@@ -316,7 +318,7 @@ async fn read(
     }
 }
 
-/// Reads again what GNU tar took for files without any data, where the file system may not have told the truth.
+/// Reads again the files in which GNU tar found no data, where the file system may have reported that wrongly.
 async fn read_again(
     connection: &Connection,
     source: &FilesSource,
@@ -339,7 +341,7 @@ async fn read_again(
     let process = script.start(connection).await?;
     let Read { exit, mut lines, .. } =
         read(connection, process, &names(&rest), settings, context, outlet, None).await?;
-    // What went away in the meantime is told by name when the archive turns out not to have it.
+    // Files that are gone by now are named later, when they turn out to be missing from the archive.
     lines.retain(|line| !line.contains("No such file or directory") && !is_end_note(line));
     match exit.status {
         Some(2) if lines.is_empty() && exit.signal.is_none() => Ok(()),
@@ -347,7 +349,7 @@ async fn read_again(
     }
 }
 
-/// Which of these files have no data for certain.
+/// The indexes of the files that certainly have no data.
 async fn true_holes(
     connection: &Connection,
     source: &FilesSource,
@@ -364,7 +366,7 @@ async fn true_holes(
     let answer = remote::ask_bytes(connection, settings, context, &script, &input).await?;
     let kinds = String::from_utf8_lossy(&answer.stdout).into_owned();
     let kinds: Vec<&str> = kinds.lines().collect();
-    // One answer each, or none at all: what is not known is read.
+    // Unless there is one answer for each file, all are in doubt and are read again.
     if !answer.exit.success() || kinds.len() != large.len() {
         return Ok(Vec::new());
     }
@@ -372,13 +374,13 @@ async fn true_holes(
     Ok(honest.map(|((index, _), _)| *index).collect())
 }
 
-/// Names as programs read them from standard input: each ended by a zero.
+/// Names as programs read them from standard input: each terminated by a zero byte.
 fn names(files: &[&Member]) -> Vec<u8> {
     files.iter().flat_map(|file| [file.path.as_slice(), &[0]].concat()).collect()
 }
 
 fn read_script(source: &FilesSource) -> Result<Script> {
-    /// Linux gives one argument 128 KiB, and the whole command is one to the account's shell.
+    /// Linux allows 128 KiB for one argument, and the whole command is one argument of the account's shell.
     const COMMAND_BYTES: usize = 120 * 1024;
     let (gnu, bsd, other) = (gnu_excludes(source), bsd_excludes(source), other_excludes(source));
     let counts = [gnu.len().to_string(), bsd.as_ref().map_or_else(|| "no".to_owned(), |bsd| bsd.len().to_string())];
@@ -399,16 +401,16 @@ fn gnu_excludes(source: &FilesSource) -> Vec<String> {
     words.collect()
 }
 
-/// bsdtar's patterns begin at any level unless they are anchored, and its stars match slashes too. What would leave out
-/// more than was meant is not for it: `None`.
+/// bsdtar's patterns match at any level unless they are anchored, and its stars match slashes too. `None` if a pattern
+/// would exclude more than was meant.
 fn bsd_excludes(source: &FilesSource) -> Option<Vec<String>> {
     let has_wildcard = |text: &str| text.contains(['*', '?', '[', '\\']);
-    // At the ends of its patterns these say where a match begins and ends.
+    // At the ends of a pattern these are anchors.
     let escaped = |text: &str| text.replace('^', "\\^").replace('$', "\\$");
     let words = patterns(source).into_iter().map(|pattern| match pattern {
         Pattern::Path(path) => (!has_wildcard(&path)).then(|| format!("--exclude=^./{}", escaped(&path))),
         Pattern::Name(name) => {
-            // A star at one of its ends matches no more with slashes than without.
+            // A star at one end of a name matches the same files whether or not it matches slashes.
             let inner = name.strip_prefix('*').or_else(|| name.strip_suffix('*')).unwrap_or(&name);
             (!has_wildcard(inner)).then(|| format!("--exclude={}", escaped(&name)))
         }
@@ -425,13 +427,13 @@ fn other_excludes(source: &FilesSource) -> Vec<String> {
     words.collect()
 }
 
-/// Which tar spoke, taken out of what it said.
+/// Removes the line that reports the kind of tar, and returns the kind.
 fn take_flavour(lines: &mut Vec<String>) -> Option<Flavour> {
     let place = lines.iter().position(|line| line.starts_with(MARKER))?;
     flavour_of(&lines.remove(place))
 }
 
-/// Which tar speaks, if it has been said yet.
+/// The kind of tar, if it has been reported yet.
 fn flavour_in(stderr: &Stderr) -> Option<Flavour> {
     stderr.lines().find_map(|line| flavour_of(std::str::from_utf8(line).ok()?))
 }
@@ -449,13 +451,13 @@ fn is_end_note(line: &str) -> bool {
     line.contains("xit") && line.contains("previous errors")
 }
 
-/// Whether tar's end is a success, and what is to be said about it.
+/// Whether tar succeeded; also logs what it wrote to standard error.
 fn judge(source: &FilesSource, exit: &Exit, lines: &[String], is_gnu: bool, context: &Context) -> Result<()> {
     let told: Vec<&String> = lines.iter().filter(|line| !is_end_note(line)).collect();
     match exit.status {
         Some(0) => {
             for line in told {
-                // tar was built without this feature, leaves it out and still exits with 0.
+                // tar was built without this feature, skips it and still exits with 0.
                 if line.contains("support is not available") {
                     context.log.warn(line);
                 } else {
@@ -499,8 +501,8 @@ fn failure(exit: &Exit, lines: &[&String]) -> EngineError {
     EngineError::new(FailureCode::SourceUnreadable, format!("Some files cannot be read: {}{more}.", named.join("; ")))
 }
 
-/// Goes where tar will go, and tells the size of each thing there, and its path when that is asked for. Only GNU's find
-/// can.
+/// Walks the tree that tar will read and prints the size of each entry, and its path if asked to. Only GNU find can do
+/// this.
 const COUNT: &str = r#"
 p=$1
 case $p in /*) ;; *) p=./$p ;; esac
@@ -513,10 +515,10 @@ fi
 exec find "$m" $3 -printf "$2" 2>/dev/null
 "#;
 
-/// Counting the files of a very large tree takes longer than anybody waits for it.
+/// How long counting may take; for a very large tree, it takes longer than anybody waits.
 pub(crate) const COUNT_LIMIT: Duration = Duration::from_secs(60);
 
-/// About how much there is, in bytes of an archive and in files; `None` where the server cannot tell.
+/// Estimates how much there is, in bytes of an archive and in files; `None` if the server cannot tell.
 pub(crate) async fn estimate(
     connection: &Connection,
     source: &FilesSource,
@@ -524,7 +526,7 @@ pub(crate) async fn estimate(
     context: &Context,
 ) -> Result<Option<(u64, u64)>> {
     let patterns = patterns(source);
-    // Sizes alone are far less to send.
+    // Without paths, far less is sent.
     let format = if patterns.is_empty() { "%s\\0" } else { "%s %P\\0" };
     let mount = if source.one_file_system { "-xdev" } else { "" };
     let script = Script::new(COUNT, &[&source.path, format, mount]);
@@ -541,30 +543,30 @@ pub(crate) async fn estimate(
         Some(EXIT_CLOSED) => return Err(closed(source)),
         _ => {}
     }
-    // Some folders may be closed to us, which is status 1; the rest counts.
+    // Status 1 means that some folders could not be entered; the rest counts.
     Ok(count.total().filter(|_| matches!(exit.status, Some(0 | 1))))
 }
 
-/// A whole answer that came in pieces.
+/// Counts a whole listing that came in pieces.
 pub(crate) fn count<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, source: &FilesSource) -> Option<(u64, u64)> {
     let mut count = Count { patterns: patterns(source), ..Count::default() };
     chunks.into_iter().for_each(|chunk| count.feed(chunk));
     count.total()
 }
 
-/// A size, a blank and the longest path that Linux knows.
+/// Enough for a size, a space and the longest path that Linux allows.
 const LONGEST_LINE: usize = 8 * 1024;
 
 #[derive(Default)]
 struct Count {
     patterns: Vec<Pattern>,
-    /// What came of a line that has not ended yet.
+    /// The beginning of a line that has not ended yet.
     line: Vec<u8>,
     bytes: u64,
     files: u64,
-    /// What is below this is left out with it.
+    /// The last excluded folder; everything below it is excluded too.
     left_out: Option<Vec<u8>>,
-    /// Whatever speaks here, it is no find.
+    /// The output does not come from `find`.
     is_other: bool,
 }
 
@@ -585,7 +587,7 @@ impl Count {
         }
     }
 
-    /// Bytes and files, when a listing came, and came whole.
+    /// Bytes and files, if a complete listing came.
     fn total(&self) -> Option<(u64, u64)> {
         (!self.is_other && self.line.is_empty() && self.files > 0).then_some((self.bytes, self.files))
     }
@@ -644,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_that_anchor_are_characters_of_names() {
+    fn anchors_in_names_are_escaped() {
         let source = FilesSource {
             path: "/a".into(),
             excluded: ["price$", "^keep", "*$", "./p/q$"].map(str::to_owned).to_vec(),

@@ -1,4 +1,4 @@
-//! Questions to MySQL and MariaDB, and dumps of their databases.
+//! Queries to MySQL and MariaDB, and dumps of their databases.
 
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
@@ -10,9 +10,10 @@ use crate::error::Result;
 use crate::mysql::grants::Grants;
 use crate::remote::{self, Answer, Remote, Script};
 
-/// The two lines are lines of an option file, which the client gets as a document of its own, and nothing else. Before
-/// them stands what the account's own option files say about where the server is and who to be there: read by the client
-/// itself, they would come last and win, and options such as `no-data` would change what a dump holds.
+/// Reads the two lines of the login, which are lines of an option file. The client gets its options from a
+/// here-document and from nowhere else. In it, the connection settings of the account's own option files come first:
+/// read by the client itself, these files would come last and win, and options such as `no-data` would change what a
+/// dump contains.
 const MYSQL_LOGIN: &str = r#"
 IFS= read -r u; IFS= read -r w; r=
 [ -z "$u$w" ] || { MYSQL_TEST_LOGIN_FILE=/dev/null; export MYSQL_TEST_LOGIN_FILE; }
@@ -28,13 +29,13 @@ done 2>/dev/null | awk '
 is_kept && tolower($0) ~ /^[ \t]*((loose|skip|enable|disable)[-_])?(user|password|host|port|socket|protocol|default[-_]auth|plugin[-_]dir|(ssl|tls)[-_a-z]*|get[-_]server[-_]public[-_]key|server[-_]public[-_]key[-_]path|(enable[-_])?cleartext[-_]plugin)[ \t]*(=|$)/
 ')
 "#;
-/// Takes the rest of standard input for further lines of the option file: there may be more tables to leave out than a
-/// command line holds.
+/// Reads the rest of standard input as further lines of the option file: there may be more tables to exclude than fit
+/// on a command line.
 const MORE_OPTIONS: &str = "r=$(cat)\n";
-/// Takes the rest of standard input for further words of the command: there may be more tables than a script holds. The
-/// system allows a quarter of the stack for them.
+/// Reads the rest of standard input as further arguments of the command: there may be more tables than fit in a script.
+/// The system allows a quarter of the stack for arguments.
 const MORE_WORDS: &str = "ulimit -s unlimited 2>/dev/null || :\nl=$(cat)\neval \"set -- \\\"\\$@\\\" $l\"\n";
-/// Follows the client's command. Standard input is done with by then.
+/// Follows the client's command. Standard input has been read completely by then.
 const MYSQL_OPTIONS: &str = "<<END\n$k\n[client]\n$u\n$w\n$r\nEND\n";
 
 /// The login as the scripts read it.
@@ -53,18 +54,18 @@ fn option_line(name: &str, value: &str) -> String {
     format!("{name}=\"{value}\"\n")
 }
 
-/// The lines that make the tool leave out tables.
+/// The option lines that make the tool skip tables.
 pub(super) fn ignored_lines(tables: &[Table]) -> String {
     let lines = tables.iter().map(|table| option_line("ignore-table", &format!("{}.{}", table.schema, table.name)));
     format!("[mysqldump]\n{}", lines.collect::<String>())
 }
 
-/// A script that runs the first of these clients with its options from a document.
+/// A script that runs whichever of these clients is found first, with its options from a here-document.
 pub(crate) fn mysql(clients: [&str; 2], line: &str, redirect: &str, words: &[&str]) -> Script {
     mysql_prepared(clients, "", line, redirect, words)
 }
 
-/// The same after lines of its own, to which `$t` is the client.
+/// As `mysql`, with lines that run before the client, which is `$t` to them.
 fn mysql_prepared(clients: [&str; 2], prepare: &str, line: &str, redirect: &str, words: &[&str]) -> Script {
     let [first, second] = clients;
     let find = format!("t=$(command -v {first} || command -v {second}) || exit {EXIT_NO_TOOL}\n{prepare}");
@@ -79,9 +80,9 @@ pub(crate) fn mysql_text(text: &str) -> String {
     format!("CONVERT(X'{}' USING utf8mb4)", holdfast_core::random::hex(text.as_bytes()))
 }
 
-/// One statement, its answer as lines of tab-separated values.
+/// Runs one statement; its answer is lines of tab-separated values.
 pub(crate) async fn query(at: Remote<'_>, login: &Login, sql: &str) -> Result<Answer> {
-    // Nobody waits for an answer that comes later.
+    // The server may stop when nobody waits for the answer any longer.
     let line = format!(
         "--defaults-file=/dev/stdin --binary-mode --default-character-set=utf8mb4 --batch --skip-column-names \
          --init-command='SET SESSION sql_quote_show_create=1 /*M!100101 , max_statement_time={} */' --execute=\"$1\"",
@@ -90,15 +91,16 @@ pub(crate) async fn query(at: Remote<'_>, login: &Login, sql: &str) -> Result<An
     at.ask(&mysql(MYSQL_CLIENT, &line, "", &[sql]), &login_lines(login)).await
 }
 
-/// The same, or why there is no answer.
+/// As `query`, with an error if the client failed.
 pub(super) async fn answer_to(at: Remote<'_>, login: &Login, sql: &str) -> Result<Answer> {
     answered(query(at, login, sql).await?, "The database client", at.context)
 }
 
-/// What all dumps of MySQL have in common, and options that only some of the tools know: the history of versioned tables,
-/// and no word about which transactions a server has seen, which would keep the dump out of the server it came from.
-/// No locks when it is loaded: a default that asks a sequence could not. Binary values are text with escapes: as
-/// hexadecimal digits they would take twice the room, and rows of more than half a packet would not go back.
+/// Options of all MySQL dumps, and some that only some of the tools know: the history of versioned tables, and leaving
+/// out which transactions the server has seen, which would keep the dump from being loaded into the server it came
+/// from. The dump takes no locks when it is loaded: a default that uses a sequence would fail then. Binary values are
+/// text with escapes: as hexadecimal digits they would take twice the space, and rows of more than half a packet could
+/// not be restored.
 const MYSQL_DUMP_OPTIONS: &str = "--defaults-file=/dev/stdin $g $c --single-transaction --quick \
     --no-tablespaces --skip-add-locks --max-allowed-packet=1G";
 const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --no-defaults --help 2>/dev/null)\n\
@@ -106,21 +108,22 @@ const MYSQL_DUMP_KNOWN: &str = "o=$(\"$t\" --no-defaults --help 2>/dev/null)\n\
     case $o in *--set-gtid-purged*) g=--set-gtid-purged=OFF ;; *) g= ;; esac\n\
     case $o in *--column-statistics*) c=--column-statistics=0 ;; *) c= ;; esac\n";
 
-/// A dump with options of its own; the words are the database and its tables.
+/// A dump with further options; `words` are the database and its tables.
 pub(super) fn mysql_dump_with(options: &str, words: &[&str]) -> Script {
     let prepare = format!("{MORE_OPTIONS}{MYSQL_DUMP_KNOWN}");
     let line = format!("{MYSQL_DUMP_OPTIONS} --default-character-set=utf8mb4 {options} -- \"$@\"");
     mysql_prepared(MYSQL_DUMP, &prepare, &line, "", words)
 }
 
-/// One database as SQL, with all that it has.
+/// One database as SQL, with everything in it.
 pub(super) fn mysql_dump(name: &str) -> Script {
     mysql_dump_with("$h --routines --triggers --events", &[name])
 }
 
-/// Tables of one database as SQL. Their names follow on standard input, as [`table_words`] writes them.
+/// The rows of tables of one database as SQL. The names of the tables follow on standard input, as [`table_words`]
+/// writes them.
 pub(super) fn mysql_tables_dump(name: &str, tables: &[Table], set_of_rows: &str) -> Script {
-    // Without names, the tool would look at whatever it finds, and to look at a view may run functions.
+    // Without names, the tool would open everything it finds, and opening a view may run functions.
     let (options, words) =
         if tables.is_empty() { ("--no-data", &["information_schema", "COLLATIONS"][..]) } else { ("$h", &[name][..]) };
     let options = format!("{options} --skip-triggers --no-create-info");
@@ -128,7 +131,7 @@ pub(super) fn mysql_tables_dump(name: &str, tables: &[Table], set_of_rows: &str)
     mysql_prepared(MYSQL_DUMP, &format!("{MORE_WORDS}{MYSQL_DUMP_KNOWN}"), &line, "", words)
 }
 
-/// Names of tables as words of a shell.
+/// Names of tables as quoted shell words.
 pub(super) fn table_words(tables: &[Table]) -> String {
     tables.iter().map(|table| format!(" {}", remote::quote(&table.name))).collect()
 }
@@ -142,15 +145,15 @@ pub(super) async fn list_tables(at: Remote<'_>, source: &DatabasePlan) -> Result
     Ok(listed_tables(&answer_to(at, &source.login, &sql).await?))
 }
 
-/// What the database user may do, itself and by roles.
+/// The privileges of the database user, both its own and those of its roles.
 pub(super) async fn mysql_grants(at: Remote<'_>, login: &Login) -> Result<Grants> {
-    // Some modes have other quotes around names.
+    // Some SQL modes quote names differently.
     const SQL: &str = "SET SESSION sql_mode = '';SHOW GRANTS";
     let answer = answer_to(at, login, SQL).await?;
     Ok(Grants::parse(answer.stdout.split(|byte| *byte == b'\n')))
 }
 
-/// The server does not say that there are databases, triggers and routines that somebody may not see.
+/// Warns about databases, triggers and routines that the user may not see: the server does not mention them.
 pub(super) async fn warn_of_privileges(at: Remote<'_>, source: &DatabasePlan) -> Result<()> {
     let context = at.context;
     let grants = mysql_grants(at, &source.login).await?;
@@ -163,13 +166,13 @@ pub(super) async fn warn_of_privileges(at: Remote<'_>, source: &DatabasePlan) ->
     let may_change = ["INSERT", "UPDATE", "SUPER", "FILE", "CREATE USER"];
     if grants.are_everywhere(&["EXECUTE"]) && grants.are_everywhere(&may_change) {
         context.log.line(
-            "The database user may change data and run functions of everybody. Where people who do not trust each other \
-             have databases, back up as a user who may only read.",
+            "The database user may change data and run everybody's functions. On a server shared by people who do not \
+             trust each other, back up as a user who may only read.",
         );
     }
     let sees_triggers = |name: &str| grants.are_within(name, &["TRIGGER"]);
-    // In MariaDB, who may read the table of routines sees all of them. The others see that there are some, and the
-    // backup fails when it cannot read them.
+    // In MariaDB, a user who may read the table of routines sees all of them. Users with one of the other privileges
+    // see that there are routines, and the backup fails if it cannot read them.
     let sees_all_routines =
         grants.are_everywhere(&["SELECT", "SHOW_ROUTINE"]) || grants.are_of_table("mysql", "proc", &["SELECT"]);
     let sees_routines = |name: &str| {
@@ -198,7 +201,7 @@ pub(super) async fn warn_of_privileges(at: Remote<'_>, source: &DatabasePlan) ->
     Ok(())
 }
 
-/// So many databases are asked about; no server has as many.
+/// The most databases that are checked; no server has as many.
 const MOST_DATABASES: usize = 10_000;
 
 async fn user_databases(at: Remote<'_>, login: &Login) -> Result<Vec<String>> {
@@ -218,7 +221,7 @@ pub(super) fn warn_of_floats(tables: &[String], context: &Context) {
     }
 }
 
-/// Asks how a database is set up, for [`MysqlFacts::parse`].
+/// Selects the settings of a database, for [`MysqlFacts::parse`].
 pub(crate) fn set_up_sql(name: &str) -> String {
     format!(
         "SELECT CONCAT({}) FROM information_schema.schemata WHERE schema_name = {}",

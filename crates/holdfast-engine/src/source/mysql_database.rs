@@ -41,7 +41,8 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, outl
     outlet.send(section(after)?.into()).await
 }
 
-/// How a database is set up, for whoever makes it again; and a word about tables that change while they are dumped.
+/// The settings that a restore needs to create the database again. Also warns about tables that may change while they
+/// are dumped.
 pub(crate) async fn facts(at: Remote<'_>, source: &DatabasePlan) -> Result<Option<MysqlFacts>> {
     let own = match &source.name {
         Some(name) => format!("table_schema = {}", mysql_text(name)),
@@ -60,7 +61,7 @@ pub(crate) async fn facts(at: Remote<'_>, source: &DatabasePlan) -> Result<Optio
     }
     warn_of_privileges(at, source).await?;
     let has_definitions = Asking { at, source }.gives_definitions().await?;
-    // Those are asked for themselves. To list columns, a server runs functions of views.
+    // Where definitions are read, they show the columns. Listing columns makes a server run functions of views.
     if !has_definitions {
         let floats = format!(
             "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.columns WHERE {own} AND \
@@ -75,7 +76,7 @@ pub(crate) async fn facts(at: Remote<'_>, source: &DatabasePlan) -> Result<Optio
     Ok(facts.map(|facts| MysqlFacts { has_definitions, ..facts }))
 }
 
-/// The tables of an answer; none when it failed.
+/// The tables of an answer; none if the query failed.
 fn named_tables(answer: &Answer) -> Vec<String> {
     let tables = if answer.exit.success() { listed_tables(answer) } else { Vec::new() };
     tables.iter().map(|table| format!("{}.{}", table.schema, table.name)).collect()

@@ -1,5 +1,5 @@
-//! What a MySQL or MariaDB server says about itself, and the routines, triggers, views and events of its databases, each as
-//! the server gives it.
+//! Queries to a MySQL or MariaDB server, and the routines, triggers, views and events of its databases, as the server
+//! prints them.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,29 +19,30 @@ use crate::mysql::tables;
 use crate::mysql::{is_word, quoted, unescaped};
 use crate::remote::{Answer, Remote, RemoteSettings};
 
-/// Statements that one command line holds, with names of any length.
+/// How many statements fit on one command line, with names of any length.
 pub(super) const AT_ONCE: usize = 100;
-/// Views that are named one by one.
+/// How many views a warning names.
 const NAMED_VIEWS: usize = 20;
 /// How much text is asked for at once; an answer has room for eight times as much.
 const BYTES_AT_ONCE: u64 = 1024 * 1024;
-/// What is converted at once, in hexadecimal digits: it is on a command line.
+/// How many hexadecimal digits are converted at once: they are passed on a command line.
 pub(super) const DIGITS_AT_ONCE: usize = 64 * 1024;
-/// The answer to a question about a single one.
+/// The most bytes of a long answer, such as the definition of a single routine.
 const LONGEST_ANSWER: usize = LONGEST + 1024 * 1024;
 
-/// Before questions about what databases hold: as the dump tool asks for tables, and without a right to change anything.
+/// Precedes queries about the contents of databases: the session settings that the dump tool uses for tables, and
+/// read-only transactions.
 pub(super) const SET_UP: &str =
     "SET SESSION sql_mode = '', time_zone = '+00:00', sql_quote_show_create = 1;SET SESSION TRANSACTION READ ONLY;";
 
-/// Somebody who asks a server.
+/// Asks a server on behalf of a backup.
 #[derive(Clone, Copy)]
 pub(super) struct Asking<'a> {
     pub at: Remote<'a>,
     pub source: &'a DatabasePlan,
 }
 
-/// Something that a server has.
+/// A table, sequence, routine, trigger, view or event, as the server lists it.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub kind: DefinitionKind,
@@ -50,10 +51,10 @@ pub(super) struct Listed {
     pub bytes: u64,
     /// The table of a trigger, or the character set of a view.
     pub of: String,
-    /// Whether a routine or an event has a comment in another character set than its text, or in another mode.
+    /// Whether a routine or an event has a comment whose character set or SQL mode differs from that of its text.
     pub has_foreign_comment: bool,
-    /// Whether a view is read from the server's lists. To show it, the server would open what it reads from, and may run
-    /// functions that are called there.
+    /// Whether a view is read from the server's lists. To show it, the server would open what it reads from, and might
+    /// run functions that are called there.
     pub is_from_lists: bool,
 }
 
@@ -63,13 +64,13 @@ impl Listed {
         Table { schema: self.schema.clone(), name: name.clone() }
     }
 
-    /// Whether this is one of the tables that a backup leaves out, or belongs to one.
+    /// Whether this is a view that the backup excludes, or a trigger of a table that it excludes.
     pub(super) fn is_excluded(&self, excluded: &[String]) -> bool {
         matches!(self.kind, DefinitionKind::View | DefinitionKind::Trigger)
             && excluded.iter().any(|text| self.table().is(text))
     }
 
-    /// For people.
+    /// Kind and name, for messages.
     fn shown(&self) -> String {
         let name = name_text(format!("{}.{}", self.schema, self.name).as_bytes());
         format!("{} {name}", self.kind.words().to_ascii_lowercase())
@@ -79,13 +80,13 @@ impl Listed {
         self.kind == DefinitionKind::View && !self.is_from_lists && !self.of.starts_with("utf8")
     }
 
-    /// How many lines answer the question about it.
+    /// How many lines the answer to `question` has.
     fn lines(&self) -> usize {
         1 + [self.has_foreign_comment, self.is_view_in_other_set()].into_iter().map(usize::from).sum::<usize>()
     }
 
-    /// Asks for it in the character set that it was made in, which is what its literals are in. The server keeps views in
-    /// another one, and the rest as it came.
+    /// Asks for the definition in the character set that it was created in, which is that of its literals. The server
+    /// stores views in another character set, and everything else as it was sent.
     fn question(&self) -> Result<String> {
         let (schema, name, words) = (quoted(&self.schema), quoted(&self.name), self.kind.words());
         if self.is_from_lists {
@@ -94,11 +95,11 @@ impl Listed {
         let show = format!("SHOW CREATE {words} {schema}.{name};");
         let results = if self.kind == DefinitionKind::View { self.of.as_str() } else { "binary" };
         let results = Some(results).filter(|word| is_word(word)).ok_or_else(unclear)?;
-        // In the database itself, views are given without its name where that is possible.
+        // For the database in use, the server prints views without its name where possible.
         let mut sql = format!("USE {schema};");
         if self.has_foreign_comment {
             let (schema, name) = (mysql_text(&self.schema), mysql_text(&self.name));
-            // Beside routines, only events have comments.
+            // Besides routines, only events have comments.
             sql += &if self.kind == DefinitionKind::Event {
                 format!(
                     "SELECT HEX(event_comment) FROM information_schema.events WHERE BINARY event_schema = {schema} AND \
@@ -120,7 +121,8 @@ impl Listed {
 }
 
 impl Listed {
-    /// The server's lists hold a view's text, too, but for the character sets of literals that have their own.
+    /// Asks the server's lists for the text of a view. They lack the character sets that literals specify for
+    /// themselves.
     fn question_to_lists(&self) -> String {
         format!(
             "SELECT CONCAT_WS(' ', HEX(view_definition), HEX(definer), security_type, algorithm, check_option, \
@@ -131,14 +133,14 @@ impl Listed {
         )
     }
 
-    /// The view that answers this question.
+    /// Parses the answer to `question_to_lists`.
     fn parse_listed(&self, line: &[u8]) -> Option<Definition> {
         let line = std::str::from_utf8(line).ok()?;
         let words: Vec<&str> = line.split(' ').collect();
         let [body, definer, security, algorithm, check, collation] = words[..] else { return None };
         let definer = unhex(definer)?;
         let definer = match definer.rsplit_once('@') {
-            // Only a role is from nowhere.
+            // Only a role has no host.
             Some((role, "")) => quoted(role),
             Some((user, host)) => format!("{}@{}", quoted(user), quoted(host)),
             None => quoted(&definer),
@@ -160,24 +162,24 @@ impl Listed {
     }
 }
 
-/// Definitions of databases, by the database's name.
+/// Definitions by the name of their database.
 pub(super) type ByDatabase = BTreeMap<String, Vec<Definition>>;
 
 impl Asking<'_> {
-    /// The lines that the client prints.
+    /// Runs a query and returns the lines that the client prints.
     pub(super) async fn lines(&self, sql: &str) -> Result<Vec<String>> {
         let lines = self.raw_lines(sql).await?;
         lines.into_iter().map(|line| String::from_utf8(line).map_err(|_| unclear())).collect()
     }
 
-    /// The same for an answer about all tables of a server.
+    /// As `lines`, for a long answer, such as one about all tables of a server.
     pub(super) async fn many_lines(&self, sql: &str) -> Result<Vec<String>> {
         let settings = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.at.settings.clone() };
         let asking = Asking { at: Remote { settings: &settings, ..self.at }, ..*self };
         asking.lines(sql).await
     }
 
-    /// The same in whichever character set they are.
+    /// As `lines`, in any character set.
     async fn raw_lines(&self, sql: &str) -> Result<Vec<Vec<u8>>> {
         let answer = self.answer(sql, self.at.settings).await?;
         self.judged(&answer)
@@ -196,12 +198,13 @@ impl Asking<'_> {
         Ok(lines.map(<[u8]>::to_vec).collect())
     }
 
-    /// Whether everything can be asked for and made again as data. Else the dump tool writes routines, triggers and events.
+    /// Whether definitions can be read and restored as data. Otherwise the dump tool writes routines, triggers and
+    /// events.
     pub(super) async fn gives_definitions(&self) -> Result<bool> {
         Ok(self.lines("SELECT VERSION()").await?.first().is_some_and(|version| takes_prepared(version)))
     }
 
-    /// A database's name as the server spells it: some take names for the same that differ by case.
+    /// The name of a database as the server spells it: some servers ignore case in names.
     pub(super) async fn spelling(&self, name: &str) -> Result<String> {
         let sql = format!(
             "SELECT HEX(schema_name) FROM information_schema.schemata WHERE schema_name = {}",
@@ -218,7 +221,7 @@ impl Asking<'_> {
         Ok(if let [one] = &found[..] { one.clone() } else { name.to_owned() })
     }
 
-    /// What these databases have of some kinds.
+    /// Lists what these databases have of these kinds.
     pub(super) async fn list(&self, databases: &[&str], kinds: &[DefinitionKind]) -> Result<Vec<Listed>> {
         let listed = |table: &str, prefix: &str, (text, of): (&str, &str), kind: &str, order: &str| {
             let only = match databases {
@@ -232,14 +235,14 @@ impl Asking<'_> {
         };
         let mut sql = String::new();
         if kinds.contains(&DefinitionKind::Procedure) {
-            // A comment comes twice, once in digits.
+            // A comment is sent twice, once in hexadecimal digits.
             let text = "routine_definition), 0) + 3 * COALESCE(LENGTH(routine_comment";
             let foreign = "IF(character_set_client NOT LIKE 'utf8%' AND LENGTH(routine_comment) <> \
                 CHAR_LENGTH(routine_comment) OR sql_mode LIKE '%NO_BACKSLASH_ESCAPES%' AND routine_comment <> '', '!', '')";
             sql += &listed("routines", "routine", (text, foreign), "routine_type", "routine_name");
         }
         if kinds.contains(&DefinitionKind::Trigger) {
-            // Those of one table run in this order.
+            // The triggers of a table run in this order.
             let order = "event_object_table, event_manipulation, action_timing, action_order";
             sql += &listed("triggers", "trigger", ("action_statement", "event_object_table"), "'TRIGGER'", order);
         }
@@ -262,12 +265,12 @@ impl Asking<'_> {
         };
         let all = self.lines(&sql).await?;
         let all = all.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<Vec<_>>>()?;
-        // The server's own comparison takes names for the same that differ by case.
+        // The server's own comparison ignores case.
         let is_ours = |listed: &Listed| databases.contains(&listed.schema.as_str());
         Ok(all.into_iter().filter(is_ours).collect())
     }
 
-    /// Lists hold the events that one may see, and say nothing about others; this fails when there may be others.
+    /// Fails if there may be events that the user does not see: the server's lists do not mention those.
     async fn may_see_events(&self, databases: &[&str]) -> Result<()> {
         for some in databases.chunks(AT_ONCE) {
             let shown: String =
@@ -281,7 +284,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// What each of these is.
+    /// Reads the definitions of these.
     pub(super) async fn definitions(&self, listed: &[Listed]) -> Result<ByDatabase> {
         let now = self.collations().await?;
         let mut all = ByDatabase::new();
@@ -315,7 +318,7 @@ impl Asking<'_> {
         Ok(all)
     }
 
-    /// The lines that answer each of some questions. What the server cannot show is told and left out: nobody else can
+    /// The lines of the answer about each of these. What the server cannot show is logged and left out: nobody else can
     /// use it either.
     async fn shown<'l, L: Borrow<Listed>>(&self, some: &'l [L]) -> Result<Vec<(&'l Listed, Vec<Vec<u8>>)>> {
         let long = RemoteSettings { answer_bytes: LONGEST_ANSWER, ..self.at.settings.clone() };
@@ -324,7 +327,7 @@ impl Asking<'_> {
             let questions = some.iter().map(|listed| listed.borrow().question()).collect::<Result<String>>()?;
             let is_long = some.len() == 1 || some.iter().any(|listed| listed.borrow().kind == DefinitionKind::Table);
             let settings = if is_long { &long } else { self.at.settings };
-            // Older servers may run functions of a view to show it; nothing that they do lasts.
+            // Older servers may run functions of a view to show it; nothing that the functions do lasts.
             let answer = match (self.answer(&format!("{SET_UP}{questions}"), settings).await, some) {
                 (Err(error), [_, _, ..]) if error.is_too_long => {
                     let (first, second) = some.split_at(some.len() / 2);
@@ -333,7 +336,7 @@ impl Asking<'_> {
                 }
                 (answer, _) => answer?,
             };
-            // Which of them it is shows when they are asked for apart.
+            // Asking about smaller groups shows which of them failed.
             if let (false, [_, _, ..]) = (answer.exit.success(), some) {
                 let (first, second) = some.split_at(some.len() / 2);
                 waiting.extend([second, first]);
@@ -355,15 +358,15 @@ impl Asking<'_> {
         Ok(shown)
     }
 
-    /// What becomes of something that the server did not show.
+    /// Leaves out something that the server did not show, or fails.
     fn leave_out(&self, listed: &Listed, error: &EngineError) -> Result<()> {
-        /// It is gone by now.
+        /// It does not exist any more.
         const GONE: [u16; 5] = [1146, 1305, 1347, 1360, 1539];
-        /// Rights.
+        /// The database user lacks rights.
         const OURS: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1370];
         let shown = listed.shown();
         let unread = || error.reworded(format!("The {shown} could not be read. {}", error.message));
-        // A client repeats the statement before it reports the error: a name with a line break could report another one.
+        // A client prints the statement before the error: a name with a line break could fake another error.
         if [&listed.schema, &listed.name].iter().any(|name| name.contains(char::is_control)) {
             return Err(unread());
         }
@@ -371,9 +374,9 @@ impl Asking<'_> {
             self.at.context.log.line(format!("The {shown} was dropped meanwhile and is not in this backup."));
             return Ok(());
         }
-        // A table that joins others which are gone; any other that cannot be read is damaged.
+        // 1168 is a merge table whose tables are gone; any other table that cannot be read is damaged.
         let is_damaged = listed.kind.is_before_rows() && !error.is_database_error(&[1168]);
-        // Numbers from 2000 on are of the client.
+        // Numbers from 2000 on are errors of the client.
         let is_clients = error.database_error.is_none_or(|number| (2000..3000).contains(&number));
         if error.is_database_error(&OURS) || is_damaged || is_clients {
             return Err(unread());
@@ -385,7 +388,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// The same in one character set each.
+    /// Converts each definition to a single character set.
     async fn in_one_set<'l>(
         &self,
         mut all: Vec<(&'l Listed, String, Definition)>,
@@ -428,11 +431,11 @@ impl Asking<'_> {
                 let converted = line.split_once(' ').filter(|(_, back)| back.eq_ignore_ascii_case(digits));
                 match converted.and_then(|(there, _)| from_hex(there)) {
                     Some(converted) => drop(definition.statement.splice(part.clone(), converted)),
-                    // It is read in the character set that the lists have.
+                    // It stays in the character set of the lists.
                     None if listed.is_from_lists => definition.reading.character_set = "utf8mb4".to_owned(),
                     None => self.at.context.log.warn(format!(
-                        "The {} has a name, a comment or a definer that cannot be written in {}, which its text is in. It \
-                         comes back with other characters there.",
+                        "The {} has a name, a comment or a definer that cannot be written in {}, the character \
+                         set of its text. It will be restored with other characters there.",
                         listed.shown(),
                         definition.reading.character_set
                     )),
@@ -442,9 +445,9 @@ impl Asking<'_> {
         Ok(all.into_iter().map(|(listed, _, definition)| (listed, definition)).collect())
     }
 
-    /// The views among these, as the server shows them where that can be risked: the lists do not say which character set a
-    /// literal has. A view that neither calls functions nor reads from one that does, nor from another database, runs
-    /// nothing when it is opened.
+    /// Decides which of these views the server is asked to show: its lists lack the character sets of literals. This is
+    /// safe for a view that neither calls functions, nor reads from one that does or from another database: opening it
+    /// runs nothing.
     pub(super) async fn show_plain_views(&self, listed: &mut [Listed]) -> Result<()> {
         listed.iter_mut().for_each(|listed| listed.is_from_lists = listed.kind == DefinitionKind::View);
         let views: Vec<&Listed> = listed.iter().filter(|listed| listed.is_from_lists).collect();
@@ -456,7 +459,7 @@ impl Asking<'_> {
                 texts.insert(listed.name.clone(), ViewText::new(text, &listed.schema, databases.keys()));
             }
         }
-        // One that reads from others is as safe as they are.
+        // A view that reads from an unsafe view is unsafe too.
         loop {
             let unsafe_names: Vec<String> =
                 texts.iter().filter(|(_, text)| !text.is_plain).map(|(name, _)| name.clone()).collect();
@@ -479,9 +482,9 @@ impl Asking<'_> {
         if !names.is_empty() {
             let shown: Vec<String> = names.iter().take(NAMED_VIEWS).map(|name| name_text(name.as_bytes())).collect();
             self.at.context.log.warn(format!(
-                "{} views call functions or read from other databases, and hold texts. The server does not say the character \
-                 set of those without running the functions: a text with one of its own (_latin1'…', _binary'…') comes back \
-                 without it: {}.",
+                "{} views call functions or read from other databases, and contain string literals. The server does \
+                 not report the character sets of these without running the functions: a literal with its own \
+                 (_latin1'…', _binary'…') will be restored without it: {}.",
                 names.len(),
                 shown.join(", ")
             ));
@@ -489,7 +492,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// The collations of databases.
+    /// The collation of each database.
     async fn collations(&self) -> Result<BTreeMap<String, String>> {
         let sql = "SELECT CONCAT(HEX(schema_name), ' ', default_collation_name) FROM information_schema.schemata";
         let parse = |line: &String| {
@@ -500,7 +503,7 @@ impl Asking<'_> {
     }
 }
 
-/// What the text of a view says.
+/// What is known about a view from its text.
 struct ViewText {
     is_plain: bool,
     has_literal: bool,
@@ -519,7 +522,7 @@ impl ViewText {
     }
 }
 
-/// Some at a time, so that neither the question nor the answer is too long.
+/// Splits a list into groups, so that neither a query nor its answer is too long.
 fn chunks<L: Borrow<Listed>>(mut listed: &[L]) -> Vec<&[L]> {
     let mut all = Vec::new();
     while !listed.is_empty() {
@@ -536,12 +539,12 @@ fn chunks<L: Borrow<Listed>>(mut listed: &[L]) -> Vec<&[L]> {
     all
 }
 
-/// A comment that came as digits.
+/// Decodes a comment that was sent in hexadecimal digits.
 fn comment_of(line: &[u8]) -> String {
     std::str::from_utf8(line).ok().and_then(unhex).unwrap_or_default()
 }
 
-/// Reads an answer: the name, the SQL mode, the time zone of an event, the statement, and how it was read.
+/// Parses an answer: the name, the SQL mode, the time zone of an event, the statement, and how the server read it.
 fn parse_shown(listed: &Listed, lines: &[Vec<u8>], now: Option<&str>) -> Option<Definition> {
     if listed.kind.is_before_rows() {
         let statement = unescaped(lines[0].split(|byte| *byte == b'\t').nth(1)?);
@@ -554,7 +557,7 @@ fn parse_shown(listed: &Listed, lines: &[Vec<u8>], now: Option<&str>) -> Option<
     }
     let first = parse_line(listed, &lines[0], now)?;
     let Some(in_utf8) = lines.get(1) else { return Some(first) };
-    // A view may have been given a name that its own character set does not have.
+    // A view may have a name that cannot be written in its own character set.
     let in_utf8 = parse_line(listed, in_utf8, now)?;
     let Some(statement) = in_utf8.with_name(&listed.name) else { return Some(first) };
     let reading =
@@ -580,5 +583,5 @@ fn parse_line(listed: &Listed, line: &[u8], now: Option<&str>) -> Option<Definit
 }
 
 pub(super) fn unclear() -> EngineError {
-    EngineError::new(FailureCode::RemoteFailed, "The server did not say what it holds in a way that we understand.")
+    EngineError::new(FailureCode::RemoteFailed, "The server's answer about what it holds could not be understood.")
 }

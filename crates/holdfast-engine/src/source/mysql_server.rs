@@ -20,17 +20,17 @@ use crate::mysql::tables;
 use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public};
 use crate::remote::Remote;
 
-/// Databases that belong to the server itself. Names differ by case, and somebody may call one `sys` where the server
-/// has none.
+/// Excludes the databases that belong to the server itself. Names are case-sensitive, and somebody may have created a
+/// `sys` of their own where the server has none.
 const OTHERS: &str = "BINARY schema_name NOT IN ('information_schema', 'performance_schema', 'mysql') AND NOT (BINARY \
     schema_name = 'sys' AND EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = 'sys' AND table_name = \
     'sys_config')) AND schema_name NOT LIKE '#mysql50#%'";
-/// Folders among the server's files that it takes for databases.
+/// Folders in the server's data directory that it takes for databases.
 const FOLDERS: &str = "SELECT HEX(schema_name) FROM information_schema.schemata WHERE schema_name LIKE '#mysql50#%'";
 /// Where versions of MySQL and MariaDB keep users, roles and privileges. A server has some of these.
 const ACCOUNT_TABLES: &str = "('user', 'global_priv', 'db', 'tables_priv', 'columns_priv', 'procs_priv', \
     'proxies_priv', 'roles_mapping', 'default_roles', 'role_edges', 'global_grants', 'password_history', 'servers')";
-/// What versions of MySQL and MariaDB have in the database `mysql` beside those.
+/// The other tables that versions of MySQL and MariaDB have in the database `mysql`.
 const SERVER_TABLES: &str = "('audit_log_filter', 'audit_log_user', 'column_stats', 'component', 'engine_cost', 'event', \
     'firewall_group_allowlist', 'firewall_groups', 'firewall_membership', 'firewall_users', 'firewall_whitelist', 'func', \
     'general_log', 'gtid_executed', 'gtid_slave_pos', 'help_category', 'help_keyword', 'help_relation', 'help_topic', 'host', \
@@ -40,12 +40,12 @@ const SERVER_TABLES: &str = "('audit_log_filter', 'audit_log_user', 'column_stat
     'slave_relay_log_info', 'slave_worker_info', 'slow_log', 'table_stats', 'time_zone', 'time_zone_leap_second', \
     'time_zone_name', 'time_zone_transition', 'time_zone_transition_type', 'transaction_registry', 'wsrep_allowlist', \
     'wsrep_cluster', 'wsrep_cluster_members', 'wsrep_streaming_log')";
-/// Who makes what comes with the server.
+/// The definers of what comes with the server.
 const SERVER_USERS: &str =
     "('mariadb.sys@localhost', 'mysql.infoschema@localhost', 'mysql.session@localhost', 'mysql.sys@localhost')";
-/// Things of people in databases of the server that are named one by one.
+/// How many of the objects that people created in the server's databases are named in the log.
 const NAMED_STRAYS: usize = 20;
-/// Rows alone, with the names of their columns: the tables of another version have others beside them.
+/// Rows only, with the names of their columns: in other versions, the tables have further columns.
 const ACCOUNT_OPTIONS: &str =
     "--no-create-info --complete-insert --replace --skip-triggers --skip-add-locks --skip-disable-keys";
 /// Sends the archive of the server to `outlet`.
@@ -61,7 +61,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Out
     }
     let is_excluded = |table: &Table| source.excluded_tables.iter().any(|text| table.is(text));
     let names: Vec<&str> = databases.iter().map(|database| database.name.as_str()).collect();
-    // What a server gives as data is asked for with each database.
+    // Definitions that the server gives as data are read with each database.
     let is_asked = !has_definitions && !names.is_empty();
     let listed = if is_asked { asking.list(&names, &[DefinitionKind::View]).await? } else { Vec::new() };
     let account_tables = asking.account_tables().await?;
@@ -73,8 +73,8 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Out
     if !strays.is_empty() {
         let names: Vec<String> = strays.iter().take(NAMED_STRAYS).map(|name| name_text(name.as_bytes())).collect();
         context.log.warn(format!(
-            "{} things that somebody made in the server's own databases are not in this backup; keep them in one of your \
-             own: {}.",
+            "{} objects that somebody made in the server's own databases are not in this backup; keep them in a \
+             database of your own: {}.",
             strays.len(),
             names.join(", ")
         ));
@@ -95,10 +95,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Out
     let mut parts = Parts { at, outlet };
     let document = serde_json::to_vec(&facts).map_err(EngineError::internal)?;
     if !is_bounded(&document) {
-        return Err(EngineError::new(
-            FailureCode::RemoteFailed,
-            "The views of this server are too many to be backed up.",
-        ));
+        return Err(EngineError::new(FailureCode::RemoteFailed, "This server has too many views to be backed up."));
     }
     parts.send(DOCUMENT, &document).await?;
     parts.send(VIEWS, facts.views.iter().map(View::sql_with_database).collect::<String>().as_bytes()).await?;
@@ -142,7 +139,7 @@ impl Asking<'_> {
             self.at
                 .context
                 .log
-                .line(format!("{name} is a folder among the server's files and no database; it is left out."));
+                .line(format!("{name} is a folder in the server's data directory, not a database; it is left out."));
         }
         let parse = |line: &String| {
             let (name, set_up) = line.split_once(' ')?;
@@ -151,7 +148,7 @@ impl Asking<'_> {
         self.lines(&sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect()
     }
 
-    /// Only MariaDB has roles that are no users.
+    /// Only MariaDB has roles that are not users.
     async fn roles(&self) -> Result<Vec<String>> {
         let has_roles = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'mysql' AND table_name = \
             'user' AND column_name = 'is_role'";
@@ -163,7 +160,7 @@ impl Asking<'_> {
         Ok(names.into_iter().filter(|name| !is_public(name)).collect())
     }
 
-    /// Empty when this user may not read them.
+    /// The tables with users and privileges; empty if this user may not read them.
     async fn account_tables(&self) -> Result<Vec<String>> {
         let sql = format!(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = '{ACCOUNTS}' AND table_type = \
@@ -172,7 +169,7 @@ impl Asking<'_> {
         self.lines(&sql).await
     }
 
-    /// What people made in the databases that belong to the server, which are not dumped.
+    /// Objects that people created in the server's own databases, which are not dumped.
     async fn strays(&self) -> Result<Vec<String>> {
         const TABLES: &str = "information_schema.tables";
         let listed = |table: &str, schema: &str, name: &str, which: &str| {

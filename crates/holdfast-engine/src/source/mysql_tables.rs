@@ -1,4 +1,4 @@
-//! Tables and sequences of a MariaDB database, each as the server gives it, and whether a backup may read them.
+//! Tables and sequences of a MariaDB database, as the server prints them, and whether a backup may read them.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::mysql::quoted;
 use crate::mysql::statements::has_command;
 use crate::mysql::tables::{self, has_type, is_versioned_by_transactions, sets_of, without_counter};
 
-/// Tables that are named one by one.
+/// How many tables a warning names.
 const NAMED: usize = 20;
 
 /// What a database holds.
 pub(super) struct Found {
-    /// Whose rows the dump tool is to read.
+    /// The tables whose rows the dump tool is to read.
     pub tables: Vec<Table>,
-    /// Tables and sequences.
+    /// Tables and sequences, which come before the rows.
     pub before: Vec<Definition>,
     pub definitions: Vec<Definition>,
     /// The character set that rows are read in.
@@ -30,8 +30,7 @@ pub(super) struct Found {
     ids: Option<TableIds>,
 }
 
-/// The numbers under which InnoDB knows the tables of a server, and partitions of them, and the databases and names of the
-/// tables. A table keeps it under another name.
+/// The tables of a server by the ids that InnoDB gives to them and to their partitions. A renamed table keeps its id.
 type TableIds = BTreeMap<u64, Table>;
 
 impl Asking<'_> {
@@ -41,7 +40,7 @@ impl Asking<'_> {
         let ids = self.table_ids().await?;
         if ids.is_none() {
             self.at.context.log.line(
-                "The database user may not see the numbers of tables (PROCESS): tables that change places during the backup \
+                "The database user may not see the ids of tables (PROCESS): tables that swap names during the backup \
                  are not noticed.",
             );
         }
@@ -58,7 +57,7 @@ impl Asking<'_> {
         self.warn_of_floats(name, &before);
         let set_of_rows = self.set_of_rows(name, &before);
         let mut listed = self.list(&[name], &DefinitionKind::ALL).await?;
-        // A trigger of a table that has come meanwhile.
+        // A trigger of a table that was created meanwhile.
         let is_of_other = |listed: &Listed| listed.kind == DefinitionKind::Trigger && !tables.contains(&listed.table());
         listed.retain(|listed| !listed.is_excluded(excluded) && !is_of_other(listed));
         self.show_plain_views(&mut listed).await?;
@@ -92,25 +91,25 @@ impl Asking<'_> {
         Ok(tables)
     }
 
-    /// The client takes lines in names for commands of its own.
+    /// Leaves out tables with names that have lines which the client takes for its own commands.
     fn leave_out_unclear(&self, schema: &str, before: &mut Vec<Definition>) {
         let is_unclear = |found: &Definition| found.statement.split(|byte| *byte == b'\n').any(has_command);
         for found in before.iter().filter(|found| is_unclear(found)) {
             let name = name_text(format!("{schema}.{}", found.name).as_bytes());
             self.at.context.log.warn(format!(
-                "The table {name} has a name, or one in it, that clients take for a command. It is not in this backup; \
-                 rename it."
+                "The table {name} has a name, or contains one, that clients take for a command. It is not in this \
+                 backup; rename it."
             ));
         }
         before.retain(|found| !is_unclear(found));
     }
 
-    /// Servers print texts with a character set of their own without escapes, so that some definitions are not what they
-    /// seem, and some are none.
+    /// Servers print literals that have their own character set without escapes, so that some definitions are
+    /// misleading and some are invalid.
     fn leave_out_misprinted(&self, schema: &str, before: &mut Vec<Definition>) -> Result<()> {
-        const WHY: &str = "its definition is not clear: a default, check or expression has a text with a character set of \
-            its own, such as _latin1'…', which the server prints without escapes. Write that text without one, or exclude \
-            the table.";
+        const WHY: &str = "its definition is not clear: a default, check or expression has a string literal with its \
+            own character set, such as _latin1'…', which the server prints without escapes. Write the literal \
+            without a character set, or exclude the table.";
         self.leave_out_tables(schema, before, |found| !tables::is_clear(&found.statement), WHY)
     }
 
@@ -121,7 +120,7 @@ impl Asking<'_> {
         self.leave_out_tables(schema, before, |found| is_versioned_by_transactions(&found.statement), WHY)
     }
 
-    /// A backup of a whole server goes on without such tables: otherwise, one tenant's table would make it fail for
+    /// A backup of a whole server continues without such tables: otherwise, one tenant's table would make it fail for
     /// everybody.
     fn leave_out_tables(
         &self,
@@ -141,8 +140,8 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// The dump tool writes no rows of a table whose columns its user may not read, and says nothing. Who may read the
-    /// whole database need not be asked about each table.
+    /// Fails if a table cannot be read: the dump tool would silently write no rows of a table whose columns its user
+    /// may not read. For a user who may read the whole database, the tables need not be checked.
     async fn may_read(&self, name: &str, tables: &[Table]) -> Result<()> {
         if mysql_grants(self.at, &self.source.login).await?.are_within(name, &["SELECT"]) {
             return Ok(());
@@ -163,8 +162,9 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Without any conversion where a character set has bytes that are no characters, or characters that come back as others.
-    /// Some types take texts that are binary for something else.
+    /// The character set in which rows are read: no conversion if a table has a character set with bytes that are not
+    /// characters, or with characters that conversion changes. With types that misinterpret binary text, rows are
+    /// converted all the same.
     fn set_of_rows(&self, schema: &str, before: &[Definition]) -> &'static str {
         const PLAIN: [&str; 10] =
             ["utf8mb4", "utf8mb3", "utf8", "latin1", "binary", "ucs2", "utf16", "utf16le", "utf32", "filename"];
@@ -180,8 +180,8 @@ impl Asking<'_> {
         let names: Vec<String> =
             odd.iter().take(NAMED).map(|found| name_text(format!("{schema}.{}", found.name).as_bytes())).collect();
         self.at.context.log.warn(format!(
-            "Texts of these tables are converted to UTF-8, since the database has columns of the types UUID or INET: bytes that \
-             are no characters of their character set come back as question marks: {}",
+            "Text in these tables is converted to UTF-8, since the database has columns of the types UUID or INET: \
+             bytes that are invalid in their character set come back as question marks: {}",
             names.join(", ")
         ));
         "utf8mb4"
@@ -194,7 +194,8 @@ impl Asking<'_> {
         warn_of_floats(&names, self.at.context);
     }
 
-    /// What follows the rows. Sequences are asked where they are now: rows that were read may have taken values until then.
+    /// What follows the rows. Sequence values are read only now: the rows that were read may use values that were taken
+    /// in the meantime.
     pub(super) async fn after_rows(&self, name: &str, found: &Found) -> Result<Vec<Definition>> {
         self.are_unchanged(name, found).await?;
         let mut values = Vec::new();
@@ -223,8 +224,8 @@ impl Asking<'_> {
         Ok(values)
     }
 
-    /// Whether tables are what they were when the backup began: the dump tool reads them by name, one after the other. Of
-    /// one that has another name by then, or is a view, it reads nothing, and says nothing.
+    /// Fails if a table has changed since the backup began: the dump tool reads tables by name, one after the other. It
+    /// silently reads nothing from a table that has been renamed by then, or that is a view.
     async fn are_unchanged(&self, name: &str, found: &Found) -> Result<()> {
         let changed = |table: &str, how: &str| {
             let table = name_text(format!("{name}.{table}").as_bytes());
@@ -245,7 +246,8 @@ impl Asking<'_> {
         listed.retain(|listed| listed.kind == DefinitionKind::Table && found.tables.contains(&listed.table()));
         let views = self.list(&[name], &[DefinitionKind::View]).await?;
         for table in &found.tables {
-            // One that was dropped after it was read is in the backup; before, the tool says that it is not there.
+            // A table that was dropped after it was read is in the backup; if it was dropped before, the tool reports
+            // it as missing.
             let is_known = found.ids.iter().flatten().any(|(_, then)| then == table);
             let is_gone = listed.iter().all(|listed| listed.name != table.name);
             if is_gone && (!is_known || views.iter().any(|view| view.name == table.name)) {
@@ -263,7 +265,8 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Tables that the server itself is about to drop have names of their own and are left out.
+    /// `None` if the ids cannot be read. Tables that the server itself is about to drop have special names and are left
+    /// out.
     async fn table_ids(&self) -> Result<Option<TableIds>> {
         let part = |text: &str| format!("HEX(CONVERT(CONVERT(BINARY {text} USING filename) USING utf8mb4))");
         let sql = format!(
@@ -280,19 +283,20 @@ impl Asking<'_> {
         };
         match self.many_lines(&sql).await {
             Ok(lines) => lines.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>().map(Some),
-            // Rights to see it, or a server without InnoDB.
+            // The user lacks the privilege, or the server has no InnoDB.
             Err(error) if error.is_database_error(&[1227, 1109]) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Sets a sequence to where it is.
+/// The statement that sets a sequence to its current value.
 fn value_of(sequence: &str, line: &str) -> Option<Definition> {
     let numbers: Vec<i64> = line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
     let [next, start, increment, round] = numbers[..] else { return None };
     let name = quoted(sequence);
-    // A value is only ever set forward, and the server does not read the least of all numbers: the one before was used.
+    // `SETVAL` only moves a sequence forward, and the server cannot parse the least of all numbers: for that one, the
+    // number before it is marked as used.
     let is_back = if increment < 0 { next > start } else { next < start };
     let statement = match next {
         i64::MIN => format!("DO SETVAL({name}, {}, 1, {round})", i64::MIN + 1),

@@ -1,4 +1,4 @@
-//! Members of a whole server's archive, on their way into it.
+//! Writes the members of a whole server's archive.
 
 use std::io;
 
@@ -20,10 +20,10 @@ pub(super) struct Parts<'a> {
 pub(super) struct Dump<'a> {
     pub tool: &'static str,
     pub script: Script,
-    /// What the script reads: the login, and what comes with it.
+    /// What the script reads from standard input: the login, followed by any further options or table names.
     pub input: String,
     pub folder: &'a str,
-    /// What comes before and after it.
+    /// Text that comes before and after the dump.
     pub before: &'a str,
     pub after: Option<AfterRows<'a>>,
 }
@@ -38,7 +38,7 @@ impl Parts<'_> {
         self.outlet.send(written.into()).await
     }
 
-    /// Sends what a tool writes, in members of a bounded size. Its exit status proves its end.
+    /// Sends a tool's output in members of bounded size. Its exit status shows whether the output is complete.
     pub(super) async fn dump(&mut self, dump: Dump<'_>) -> Result<()> {
         let Remote { connection, settings, context } = self.at;
         let Process { mut stdin, mut stdout, control } = dump.script.start(connection).await?;

@@ -1,13 +1,13 @@
-//! Which files a task copies: a folder, and the patterns of what is left out of it.
+//! Which files a task copies: a folder, and the patterns of what is excluded from it.
 
 use holdfast_core::source::FilesSource;
 
-/// Below `/` the kernel shows itself as files; nobody wants those back.
+/// Folders below `/` whose files the kernel makes up; nobody wants those restored.
 const VIRTUAL: &[&str] = &["proc", "sys", "dev", "run"];
 
-/// A pattern without a slash is a name anywhere; one with a slash is a path, below the source or absolute.
+/// A pattern without a slash is a name at any level; one with a slash is a path, relative to the source or absolute.
 pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
-    // Each tar has its own way with slashes and dots that say nothing.
+    // Tars differ in how they treat redundant slashes and dots.
     let elements = |text: &str| -> Vec<String> {
         text.split('/').filter(|element| !matches!(*element, "" | ".")).map(str::to_owned).collect()
     };
@@ -33,13 +33,13 @@ pub(crate) fn patterns(source: &FilesSource) -> Vec<Pattern> {
     patterns
 }
 
-/// A pattern for names as one or several that are the same, but for the name that the source itself has to tar: `.`.
+/// Rewrites a name pattern as one or more that match the same names except `.`, which is the source itself to tar.
 fn without_source(pattern: &str) -> Vec<String> {
     let (mut single, mut stars, mut rest) = (Vec::new(), (false, false), pattern);
     while let Some(first) = rest.chars().next() {
         let length = match first {
             '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
-            // A bracket right after the first is one of the characters.
+            // A `]` right after the `[` is one of the characters of the set.
             '[' => rest.char_indices().skip(2).find(|(_, c)| *c == ']').map_or(1, |(at, _)| at + 1),
             _ => first.len_utf8(),
         };
@@ -81,7 +81,8 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    /// A name such as `[cache]` is a pattern for other names; whoever writes it down may mean the name itself.
+    /// A name such as `[cache]` is a pattern for other names, but may be meant literally: the same pattern with its
+    /// brackets escaped.
     fn literal(&self) -> Option<Self> {
         let text = self.text();
         if !text.contains('[') || text.contains('\\') {
@@ -107,7 +108,7 @@ impl Pattern {
     }
 }
 
-/// The same rules as for tar: a name anywhere, or a path from the source on.
+/// Follows the same rules as for tar: a name at any level, or a path relative to the source.
 pub(crate) fn is_excluded(patterns: &[Pattern], path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     patterns.iter().any(|pattern| match pattern {
@@ -116,8 +117,8 @@ pub(crate) fn is_excluded(patterns: &[Pattern], path: &[u8]) -> bool {
     })
 }
 
-/// Shell patterns: `*` and `?` match anything but a slash, `[…]` one of a set. Goes back to the last star alone, which
-/// is enough, so that no pattern takes long.
+/// Matches shell patterns: `*` and `?` match anything but a slash, `[…]` one of a set. Backtracks to the last star
+/// only, which is sufficient and keeps every pattern fast.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -142,7 +143,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// How much of the pattern stands for this byte.
+/// The length of the first element of the pattern, if it matches this byte.
 fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => (byte != b'/').then_some(1),

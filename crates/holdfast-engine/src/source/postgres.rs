@@ -1,4 +1,4 @@
-//! Questions to PostgreSQL, and dumps of its databases.
+//! Queries to PostgreSQL, and dumps of its databases.
 
 use holdfast_core::Secret;
 
@@ -8,8 +8,8 @@ use super::database_dump::{self, Dumping};
 use crate::error::Result;
 use crate::remote::{Answer, Remote, Script};
 
-/// Reads user and password from the first two lines of standard input. With a password the server is asked over TCP,
-/// since its socket mostly believes the system user alone; `PGHOST` of the account wins.
+/// Reads user and password from the first two lines of standard input. With a password, the connection is made over
+/// TCP, since the socket mostly accepts only the system user; the account's own `PGHOST` takes precedence.
 const PG_LOGIN: &str = r#"
 IFS= read -r u; IFS= read -r w
 [ -z "$u" ] || { PGUSER=$u; export PGUSER; }
@@ -18,12 +18,13 @@ PGCONNECT_TIMEOUT=15; PGAPPNAME=holdfast; export PGCONNECT_TIMEOUT PGAPPNAME
 unset u w
 "#;
 
-/// Starts a session of `psql` that settings of roles and databases do not hurt. The first is where names are looked for:
-/// whoever owns a database could have ours mean functions and operators of theirs, which would run as whoever we are
-/// connected as. Only the system's own are found from then on. One that ends statements, idle sessions or writes would
-/// end us. They are set in the session, and only those that the server knows; `PGOPTIONS` would keep us
-/// from servers that do not know one of them, and from connection poolers. `pg_dump` and `pg_restore` set timeouts
-/// themselves. Whatever the session says afterwards goes to /dev/null, until `\o`.
+/// Starts a session of `psql` that is safe from settings of roles and databases. The first of these is the search path:
+/// the owner of a database could make names in our statements refer to their own functions and operators, which would
+/// run as the user we are connected as. With an empty path, only the system's own are found. Settings that end
+/// statements or idle sessions, or that refuse writes, are turned off. They are set in the session, and only those that
+/// the server knows; with `PGOPTIONS`, servers that do not know one of them would refuse the connection, and so would
+/// connection poolers. `pg_dump` and `pg_restore` set timeouts themselves. The output of the session goes to /dev/null
+/// until `\o`.
 pub(crate) const PSQL: &str = r#"command -v psql >/dev/null 2>&1 || exit 98
 exec psql --dbname="$1" --no-psqlrc --no-password --quiet --command='\o /dev/null' \
     --command="SET search_path = ''" --command='SET statement_timeout = 0' --command="SELECT pg_catalog.set_config(name, '0', false) FROM \
@@ -41,18 +42,18 @@ pub(crate) fn postgres(script: &str, words: &[&str]) -> Script {
     Script::new(&format!("{PG_LOGIN}{script}"), words)
 }
 
-/// A name as libpq reads it: whatever is in it, it names a database and nothing else.
+/// A name as libpq reads it: whatever it contains, it is the name of a database and nothing else.
 pub(crate) fn pg_name(name: &str) -> String {
     format!("dbname='{}'", name.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
-/// A table as `pg_dump`'s patterns read it: quoted, so that no sign in it is a pattern.
+/// A table as a pattern of `pg_dump`, quoted so that no character in it is a wildcard.
 fn pattern(table: &Table) -> String {
     let quoted = |part: &str| format!("\"{}\"", part.replace('"', "\"\""));
     format!("{}.{}", quoted(&table.schema), quoted(&table.name))
 }
 
-/// One statement, its answer as lines of tab-separated values.
+/// Runs one statement; its answer has one row on each line, without headings and padding.
 pub(crate) async fn query(at: Remote<'_>, login: &Login, database: &str, sql: &str) -> Result<Answer> {
     let script = format!(
         "PGCLIENTENCODING=UTF8; export PGCLIENTENCODING\n{PSQL} --tuples-only --no-align --command='\\o' \
@@ -61,8 +62,8 @@ pub(crate) async fn query(at: Remote<'_>, login: &Login, database: &str, sql: &s
     at.ask(&postgres(&script, &[&pg_name(database), sql]), &login_lines(login)).await
 }
 
-/// Whom a dump has to act as, when the database itself says otherwise: its owner can have everybody act as somebody who
-/// may read less. What a role says about itself counts.
+/// The role that a dump has to act as if the settings of the database specify another: the owner of a database can make
+/// everybody act as a role that may read less. A setting of the connected role itself is respected.
 pub(super) async fn role_instead(at: Remote<'_>, login: &Login, name: &str) -> Result<Option<String>> {
     let said = |whose: &str| {
         format!(
@@ -78,14 +79,14 @@ pub(super) async fn role_instead(at: Remote<'_>, login: &Login, name: &str) -> R
         said(own)
     );
     let answer = query(at, login, name, &sql).await?;
-    // The dump tool asks the same server, and says why it cannot.
+    // The dump tool connects to the same server and reports why that fails.
     if !answer.exit.success() {
         return Ok(None);
     }
     Ok(unhex(&String::from_utf8_lossy(&answer.stdout)).filter(|role| !role.is_empty()))
 }
 
-/// One database in the custom format.
+/// One database in the custom format of `pg_dump`.
 pub(crate) fn pg_dump(name: &str, excluded: &[Table], role: Option<&str>) -> Script {
     let script = "command -v pg_dump >/dev/null 2>&1 || exit 98\n\
         exec pg_dump --format=custom --compress=0 --no-password \"$@\"";

@@ -13,7 +13,7 @@ use crate::postgres::Own;
 use crate::postgres::globals::{self, CAN_READ_PASSWORDS, Globals, Name, globals_query, sql};
 use crate::remote::Remote;
 
-/// Asks a PostgreSQL server what it has beside the contents of its databases.
+/// Asks a PostgreSQL server what it has besides the contents of its databases.
 async fn ask_globals(at: Remote<'_>, login: &Login) -> Result<Globals> {
     let ask = async |sql: &str| answered(query(at, login, "postgres", sql).await?, "psql", at.context);
     let may_read = ask(CAN_READ_PASSWORDS).await?;
@@ -21,14 +21,14 @@ async fn ask_globals(at: Remote<'_>, login: &Login) -> Result<Globals> {
     globals::parse(&document.stdout).map_err(refused)
 }
 
-/// What a database has beside its contents; `None` when there is no such database.
+/// What a database has besides its contents; `None` if there is no such database.
 pub(crate) async fn ask_database(at: Remote<'_>, login: &Login, name: &str) -> Result<Option<globals::DatabaseFacts>> {
     let name = Name::try_from(name.to_owned()).map_err(|text| EngineError::new(FailureCode::DatabaseMissing, text))?;
     let answer = query(at, login, "postgres", &globals::database_query(&name)).await?;
     globals::parse_database(&answered(answer, "psql", at.context)?.stdout).map_err(refused)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes it by value")]
 fn refused(refused: globals::Refused) -> EngineError {
     EngineError::new(FailureCode::RemoteFailed, refused.to_string())
 }
@@ -43,7 +43,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Out
     let mut parts = Parts { at, outlet };
     let document = serde_json::to_vec(&globals).map_err(EngineError::internal)?;
     if !is_bounded(&document) {
-        let message = "The roles and databases of this server are too many to be backed up.";
+        let message = "This server has too many roles and databases to be backed up.";
         return Err(EngineError::new(FailureCode::RemoteFailed, message));
     }
     parts.send(DOCUMENT, &document).await?;
@@ -78,7 +78,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Out
     parts.outlet.send(Bytes::from_static(&[0; 1024])).await
 }
 
-/// Roles and memberships as statements, for people who restore by hand.
+/// Roles and memberships as statements, for people who restore manually.
 fn statements(globals: &Globals) -> String {
     let mut text =
         "-- Roles of a PostgreSQL server, written by Holdfast. Databases are in their own dumps.\n".to_owned();

@@ -1,6 +1,6 @@
-//! Files over SFTP, for accounts that may run no commands: we walk the tree and write the tar archive ourselves, and
-//! take one apart to put files back. Slower than tar, and the protocol tells neither hard links nor fractions of a
-//! second; everything else is kept. Names are bytes, as on the server.
+//! Files over SFTP, for accounts that may not run commands: we walk the tree and write the tar archive ourselves, and
+//! unpack one to restore files. This is slower than tar, and the protocol has no hard links, fractions of a second,
+//! access control lists or extended attributes. Names are bytes, as on the server.
 
 mod target;
 
@@ -26,17 +26,17 @@ use crate::ssh::{Connection, SshError};
 
 pub(crate) use target::{SftpTarget, prepare_target};
 
-/// What is sent or written at once where it is not a server that decides.
+/// How much is sent or written at once, where the server does not decide.
 const PIECE_BYTES: usize = 256 * 1024;
-/// Names of all folders that wait to be read; a walk holds no more than this in memory.
+/// How much memory a walk may use for names that wait to be read.
 const WAITING_BYTES: usize = 128 * 1024 * 1024;
-/// The longest path. Linux takes an eighth of it; a tree that goes on below has no end.
+/// The longest path. Linux allows an eighth of this; a deeper tree has no end.
 const PATH_BYTES: usize = 32 * 1024;
-/// Names that are remembered for a time in the far future; there should be none.
+/// How many names with a time in the far future are remembered; there should be none.
 const AHEAD_NAMES: usize = 100_000;
-/// Members that are named in warnings of one kind; of others there is a count.
+/// How many members are named in warnings of one kind; the rest are only counted.
 const NAMED: u64 = 20;
-/// A file that lost more than this while it was read is not filled up with zeros.
+/// A file that shrank by more than this while it was read is not padded with zeros.
 const PADDING_BYTES: u64 = 64 << 30;
 
 /// Opens SFTP on a connection.
@@ -72,7 +72,7 @@ fn failed(what: &[u8], error: &SftpError) -> EngineError {
     EngineError::new(code, format!("{}: {error}", shown(what)))
 }
 
-/// A path without the slashes at its end, but for the root itself.
+/// A path without trailing slashes, except for the root itself.
 fn trimmed(path: &str) -> &[u8] {
     if path.len() > 1 { path.trim_end_matches('/').as_bytes() } else { path.as_bytes() }
 }
@@ -166,7 +166,7 @@ async fn note_folder(client: &mut Client, path: &[u8], context: &Context) {
     }
 }
 
-/// What a folder holds.
+/// Whether a folder exists, and whether it holds anything.
 pub(crate) async fn held(
     connection: &Connection,
     settings: &RemoteSettings,
@@ -178,7 +178,7 @@ pub(crate) async fn held(
     note_folder(&mut client, path, context).await;
     let mut folder = match Folder::open(&mut client, path, FolderLimits::default()).await {
         Err(error) if error.is(StatusCode::NoSuchFile) => return Ok(Held::Missing),
-        // No answer is not "empty".
+        // A folder that cannot be opened is not taken for empty.
         Err(SftpError::Status { .. }) => return Ok(Held::Something),
         folder => folder.map_err(|error| failed(path, &error))?,
     };
@@ -190,7 +190,7 @@ pub(crate) async fn held(
     }
 }
 
-/// What is at each of these paths below `root`, which come in pieces, each ended by a zero.
+/// What is at each of these paths below `root`. They come in pieces, each path terminated by a zero byte.
 pub(crate) async fn occupants(
     connection: &Connection,
     settings: &RemoteSettings,
@@ -216,9 +216,9 @@ pub(crate) async fn occupants(
     Ok(found)
 }
 
-/// Links of a folder that are followed: each costs a question.
+/// How many links of a folder are followed: each needs a request.
 const LINKS: usize = 100;
-/// Names of a folder that are looked at; with more of them, what is shown is a part.
+/// How many names of a folder are read; if there are more, the listing is incomplete.
 const LISTED_NAMES: usize = 100_000;
 
 /// What is in a folder, folders first, and whether there is more.
@@ -246,7 +246,7 @@ async fn list_names(
         let mut is_folder = entry.attributes.kind() == Some(FileKind::Directory);
         if entry.attributes.kind() == Some(FileKind::Symlink) && looked < LINKS {
             looked += 1;
-            // A link to a folder can be looked into like one.
+            // A link to a folder can be opened like one.
             let target = match client.stat(&joined(path, &entry.name)).await {
                 Err(error @ SftpError::Status { .. }) => Err(error),
                 target => Ok(target?),
@@ -267,7 +267,7 @@ fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
     [base, b"/", name].concat()
 }
 
-/// What could not be read; the log names it, and the run fails in the end.
+/// Entries that could not be read. The log names them, and the run fails at its end.
 #[derive(Default)]
 struct Unreadable {
     count: u64,
@@ -298,8 +298,8 @@ impl Unreadable {
     }
 }
 
-/// What servers open at most, and the longest name that may follow a folder's path, with its slash: names that would
-/// lead beyond are not in their lists.
+/// The longest path that servers open, and the longest name that may follow a folder's path, with its slash: servers do
+/// not list names that would exceed the limit.
 const LONGEST_PATH: usize = 4095;
 const LONGEST_NAME: usize = 256;
 
@@ -321,7 +321,7 @@ impl Default for Limits {
 #[derive(Default)]
 struct Names {
     text: Vec<u8>,
-    /// Where each begins, and how long it is.
+    /// The offset and length of each name.
     places: Vec<(u32, u32)>,
 }
 
@@ -332,7 +332,7 @@ impl Names {
         self.text.extend_from_slice(name);
     }
 
-    /// In order, so that the first is the next to be taken; a name that came twice is one.
+    /// Sorts the names so that `pop` returns the first one, and removes duplicates.
     fn sort(&mut self) {
         let text = &self.text;
         self.places.sort_unstable_by(|a, b| slice(text, *b).cmp(slice(text, *a)));
@@ -346,7 +346,7 @@ impl Names {
         Some(slice(&self.text, place))
     }
 
-    /// What it takes of memory; the same from when it is sorted until it is empty.
+    /// The memory that the names use; it stays the same from when they are sorted until all are popped.
     fn bytes(&self) -> usize {
         self.text.len() + self.places.capacity() * size_of::<(u32, u32)>()
     }
@@ -374,18 +374,18 @@ struct Walk<'a> {
     pace: Pace,
     /// When the run began.
     now: i64,
-    /// When the walk began, which is little later.
+    /// When the walk began, shortly after `now`.
     started: Instant,
     odd_times: u64,
-    /// Entries whose owner or time the server does not tell.
+    /// How many entries have no owner or no time in what the server reports.
     unowned: u64,
     undated: u64,
-    /// What the server lists with a year that small headers can hold and no sign is missing from.
+    /// Entries that the server lists with a year from 2038 on: their time is really in the future, not one before 1970.
     ahead: HashSet<Vec<u8>>,
 }
 
 impl Walk<'_> {
-    /// Everything below a folder, depth first, each folder in order of names.
+    /// Sends everything below a folder, depth first, each folder in order of names.
     async fn tree(&mut self, root: &[u8]) -> Result<()> {
         let mut path = root.strip_suffix(b"/").unwrap_or(root).to_vec();
         let base = path.len();
@@ -416,7 +416,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Sends one member; true for a folder, which is to be looked into.
+    /// Sends one member; true for a folder, which is to be entered.
     async fn member(&mut self, path: &[u8], base: usize) -> Result<bool> {
         let member = [b".", &path[base..]].concat();
         let found = self.client.lstat(path).await;
@@ -468,7 +468,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The names in a folder that are not excluded. `below` is its path from the source on.
+    /// The names in a folder that are not excluded. `below` is its path relative to the source.
     async fn names(&mut self, path: &[u8], below: &[u8], waiting: usize) -> Result<Names> {
         let member = if below.is_empty() { b".".to_vec() } else { [b"./", below].concat() };
         let opened = Folder::open(&mut self.client, path, self.limits.folder).await;
@@ -477,7 +477,7 @@ impl Walk<'_> {
         if path.len() + LONGEST_NAME > LONGEST_PATH {
             self.unreadable.note_as(
                 &member,
-                "Its path is so long that the server may leave out names in it",
+                "Its path is so long that the server may not list all names in it",
                 self.context,
             );
         }
@@ -511,7 +511,7 @@ impl Walk<'_> {
             }
         }
         if is_empty {
-            // Names that a server may not look at are not in its lists: a folder that may be read, but not entered, looks
+            // A server does not list names that it may not look at: a folder that may be read, but not entered, looks
             // empty.
             let found = self.client.lstat(&[path, b"/."].concat()).await;
             if found.is_err_and(|error| error.is(StatusCode::PermissionDenied)) {
@@ -528,7 +528,7 @@ impl Walk<'_> {
         let is_gone = opened.as_ref().is_err_and(|error| error.is(StatusCode::NoSuchFile));
         let Some((mut reader, meta)) = self.readable(opened, path, member)? else { return Ok(!is_gone) };
         let (Some(FileKind::Regular), Some(size)) = (meta.kind(), meta.size) else {
-            let message = format!("{}: the server tells no size of this file.", shown(member));
+            let message = format!("{}: the server does not tell the size of this file.", shown(member));
             return Err(EngineError::new(FailureCode::RemoteFailed, message));
         };
         self.send_header(member, &meta, b"").await?;
@@ -541,7 +541,7 @@ impl Walk<'_> {
         if left > 0 {
             let text = format!("{}: File shrank by {left} bytes; padding with zeros", shown(member));
             if left > PADDING_BYTES {
-                return Err(EngineError::new(FailureCode::RemoteFailed, format!("{text} is not done for so many.")));
+                return Err(EngineError::new(FailureCode::RemoteFailed, format!("{text} is not done for that many.")));
             }
             self.context.log.warn(text);
             self.send_zeros(left).await?;
@@ -560,7 +560,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// The next piece of a file, unless too little has moved for too long.
+    /// The next piece of a file; fails if too little has arrived for too long.
     async fn next_data(&mut self, reader: &mut FileReader) -> Result<std::result::Result<Option<Bytes>, SftpError>> {
         let bytes = |piece: &std::result::Result<Option<Bytes>, SftpError>| match piece {
             Ok(Some(data)) => data.len(),
@@ -604,17 +604,17 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a file of more than one piece changed so shortly before it was opened that a further change, while it was read,
-/// may have left its time as it was: the protocol has whole seconds alone.
+/// Whether a file of more than one piece changed so shortly before it was opened that another change while it was read
+/// may not show in its time: the protocol only has whole seconds.
 fn is_too_fresh(meta: &Attributes, opened_at: i64) -> bool {
-    // The server's clock may be ahead of ours a little; files from the far future are none of ours.
+    // The server's clock may be slightly ahead of ours; a time in the far future is not a recent change.
     const AHEAD: i64 = 300;
     let is_fresh = |changed: u32| (opened_at - 1..=opened_at + AHEAD).contains(&changed.into());
     meta.size.is_some_and(|size| size > PIECE_BYTES as u64) && meta.times.is_some_and(|(_, changed)| is_fresh(changed))
 }
 
-/// The protocol has 32 bits for a time and no sign, and servers cut off the rest: what was changed before 1970 seems to
-/// come from the next century. Nothing that is more than a year ahead does.
+/// The protocol has unsigned times of 32 bits, and servers cut off the rest: times before 1970 look like times of the
+/// next century. A time after 2038 that is more than a year ahead is taken for one before 1970.
 fn true_seconds(told: u32, now: i64) -> i64 {
     const AHEAD: i64 = 366 * 24 * 3600;
     let is_wrapped = told > i32::MAX.cast_unsigned() && i64::from(told) > now.saturating_add(AHEAD);

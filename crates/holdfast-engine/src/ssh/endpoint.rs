@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// The raw key in a line as `authorized_keys` has it; `None` when it is none of ours.
+/// The raw public key in a line of `authorized_keys`; `None` if it is not an ed25519 key.
 pub fn public_key(line: &str) -> Option<[u8; 32]> {
     let key = russh::keys::PublicKey::from_openssh(line).ok()?;
     match key.key_data() {
@@ -28,7 +28,7 @@ pub fn public_key(line: &str) -> Option<[u8; 32]> {
     }
 }
 
-/// A running demo server; dropped, it takes no further connections.
+/// A running demo server; it stops accepting connections when dropped.
 pub struct Endpoint {
     address: SocketAddr,
     host_key: String,
@@ -160,7 +160,7 @@ impl server::Handler for Peer {
     }
 }
 
-/// Runs the child's three pipes until it ends or the client closes the channel.
+/// Serves the child's three pipes until it ends or the client closes the channel.
 async fn serve(channel: Channel<Msg>, mut child: Child, handle: Handle) {
     let id = channel.id();
     let group = child.id();
@@ -190,7 +190,7 @@ async fn kill(group: Option<u32>) {
     }
 }
 
-/// Returns only when the client closed the channel or is gone.
+/// Returns only when the client closed the channel, sent a signal or is gone.
 async fn feed(mut read: ChannelReadHalf, mut stdin: Option<ChildStdin>) {
     loop {
         match read.wait().await {

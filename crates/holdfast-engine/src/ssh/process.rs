@@ -1,4 +1,4 @@
-//! A command that runs on a server: its input, its output from where it really starts, and its end.
+//! A command that runs on a server: its input, its own output without that of login scripts, and its exit status.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Exit {
     }
 }
 
-/// A running remote command; take it apart to feed stdin in one task and drain stdout in another.
+/// A running remote command; can be split to feed stdin in one task and drain stdout in another.
 pub struct Process {
     pub stdin: Stdin,
     pub stdout: Stdout,
@@ -66,13 +66,13 @@ pub struct Control {
 }
 
 impl Control {
-    /// Asks for TERM (servers may ignore it) and closes the channel, which ends the command's pipes in any case.
+    /// Sends TERM (which servers may ignore) and closes the channel, which closes the command's pipes in any case.
     pub async fn terminate(&self) {
         let _ = self.until_gone(self.write.signal(Sig::TERM)).await;
         let _ = self.until_gone(self.write.close()).await;
     }
 
-    /// russh leaves a writer waiting for window forever once the channel has ended; this ends the wait.
+    /// russh leaves a writer waiting for window space forever once the channel has ended; this ends the wait.
     async fn until_gone<T>(&self, work: impl Future<Output = Result<T, russh::Error>>) -> Result<T, SshError> {
         let mut gone = self.gone.clone();
         tokio::select! {
@@ -90,12 +90,12 @@ pub struct Stdin {
 }
 
 impl Stdin {
-    /// Queues the bytes, in packets, without copying; waits for the remote window. Not cancel-safe.
+    /// Queues the bytes in packets, without copying; waits for space in the remote window. Not cancel-safe.
     pub async fn write_all(&mut self, data: impl Into<Bytes>) -> Result<(), SshError> {
         self.control.until_gone(self.control.write.data_bytes(data)).await
     }
 
-    /// Ends the input, as the remote command sees it.
+    /// Signals the end of the input to the remote command.
     pub async fn close(mut self) -> Result<(), SshError> {
         self.ended = true;
         self.control.until_gone(self.control.write.eof()).await
@@ -109,7 +109,7 @@ enum Stage {
     Closed,
 }
 
-/// The command's output; also takes in its stderr and its end, so keep calling `next`.
+/// The command's output. It also receives stderr and the exit status, so keep calling `next`.
 pub struct Stdout {
     read: ChannelReadHalf,
     control: Control,
@@ -120,18 +120,18 @@ pub struct Stdout {
 }
 
 impl Stdout {
-    /// Whether our command ran at all: an account may run something of its own in place of it.
+    /// Whether our command ran at all: an account may be set up to run something else instead.
     pub fn has_started(&self) -> bool {
         self.start.is_over
     }
 
-    /// The command's process on the server, once it has started.
+    /// The command's process id on the server, once it has started.
     pub fn process_id(&self) -> Option<u32> {
         self.start.process_id
     }
 
-    /// The next chunk as it came in a packet. `None` says only that no more comes: whether that was a clean end is for
-    /// [`Stdout::wait`] to say. Cancel-safe.
+    /// The next chunk, as received in a packet. `None` only means that no more output follows; whether the command
+    /// ended cleanly is reported by [`Stdout::wait`]. Cancel-safe.
     pub async fn next(&mut self) -> Option<Bytes> {
         while self.stage == Stage::Open {
             if let Some(data) = self.step().await {
@@ -141,8 +141,8 @@ impl Stdout {
         None
     }
 
-    /// The end of the command; discards output that was not read. Without an exit status or signal the connection was
-    /// lost, however tidy the end looked.
+    /// Waits for the end of the command and discards unread output. Without an exit status or signal the connection
+    /// counts as lost, even if the channel was closed cleanly.
     pub async fn wait(&mut self) -> Result<Exit, SshError> {
         while self.stage != Stage::Closed {
             self.step().await;
@@ -151,7 +151,7 @@ impl Stdout {
         if self.exit == Exit::default() { Err(self.control.shared.lost()) } else { Ok(self.exit.clone()) }
     }
 
-    /// Lines of stderr so far (whole ones; all of them after [`Stdout::wait`]).
+    /// The complete lines of stderr so far; all of them after [`Stdout::wait`].
     pub fn stderr(&self) -> &Stderr {
         &self.stderr
     }
@@ -171,8 +171,8 @@ impl Stdout {
 }
 
 impl Drop for Stdout {
-    /// russh goes on granting window for a channel without reader, so an abandoned command would run on and be
-    /// downloaded to its end: close it.
+    /// Closes the channel: russh keeps extending the window of a channel without a reader, so an abandoned command
+    /// would continue to run and its output would be downloaded to the end.
     fn drop(&mut self) {
         if self.stage == Stage::Closed {
             return;
@@ -199,7 +199,7 @@ struct Start {
     process_id: Option<u32>,
 }
 
-/// The marker's line holds the process id too.
+/// The longest line with the marker, which also contains the process id.
 const MARKER_LINE: usize = 80;
 
 impl Start {
@@ -207,7 +207,7 @@ impl Start {
         Self { marker: marker.as_bytes().to_vec(), seen: Vec::new(), is_over: false, process_id: None }
     }
 
-    /// What of this chunk is the command's own.
+    /// The part of this chunk that comes from the command itself.
     fn take(&mut self, data: Bytes) -> Option<Bytes> {
         if self.is_over {
             return Some(data);
@@ -224,7 +224,7 @@ impl Start {
                 return (!rest.is_empty()).then(|| rest.into());
             }
         }
-        // Only what may be the beginning of the marker's line is worth keeping.
+        // Keep only what may be the beginning of the marker's line.
         let surplus = self.seen.len().saturating_sub(MARKER_LINE);
         self.seen.drain(..surplus);
         None
@@ -235,10 +235,10 @@ const LINE: usize = 4 << 10;
 const HEAD: usize = 500;
 const TAIL: usize = 500;
 
-/// The first and the last lines of stderr; what is between is only counted, so that its size is bounded.
+/// The first and the last lines of stderr; those in between are only counted, so that the size is bounded.
 #[derive(Default)]
 pub struct Stderr {
-    /// Lines up to the one that begins with this are not the command's.
+    /// Lines up to the one that contains this marker do not come from the command.
     start: Option<Vec<u8>>,
     head: Vec<Vec<u8>>,
     tail: VecDeque<Vec<u8>>,

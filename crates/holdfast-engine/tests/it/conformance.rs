@@ -1,14 +1,14 @@
 use bytes::Bytes;
 use holdfast_engine::destination::{self, BlobStore, PartBody};
 
-/// Larger than the smallest part that S3 takes.
+/// The smallest part that S3 accepts.
 const PART: usize = 5 * 1024 * 1024;
 
 fn part(number: u8) -> PartBody {
     vec![Bytes::from(vec![number; PART / 2]), Bytes::from(vec![number + 100; PART / 2])].into()
 }
 
-/// Everything that the engine relies on.
+/// Checks everything that the engine relies on.
 pub async fn conforms(store: &dyn BlobStore) {
     objects_come_back(store).await;
     parts_join_in_order(store).await;

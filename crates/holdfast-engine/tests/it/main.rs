@@ -1,13 +1,13 @@
-//! Destinations: one suite that each of them passes, dressed and undressed. And SFTP, with OpenSSH at the other end.
-#![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
+//! Destinations: one conformance suite for all of them, also with decorators. SFTP and PostgreSQL with real servers.
+#![allow(clippy::print_stderr, reason = "skipped tests print a message")]
 
-/// What every destination must do.
+/// The conformance suite of destinations.
 mod conformance;
-/// PostgreSQL as data, against a real server and its own tools.
+/// PostgreSQL dumps, against a real server and its tools.
 mod postgres;
-/// Our SFTP client and OpenSSH's server.
+/// The SFTP client, against the server of OpenSSH.
 mod sftp;
-/// A server as a destination, over SFTP.
+/// SFTP destinations.
 mod sftp_store;
-/// The folder, S3 in this process, and their decorators.
+/// Local and S3 destinations, and their decorators.
 mod stores;

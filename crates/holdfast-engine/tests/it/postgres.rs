@@ -18,14 +18,14 @@ fn feed(mut command: Command, input: &[u8]) -> Output {
     let mut child = command.spawn().expect("PostgreSQL's tools are installed");
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // It may end before it has read everything.
+    // The command may exit before it has read everything.
     let feeding = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
     let _ended_early = feeding.join().unwrap();
     output
 }
 
-/// What `psql` answers, which must not fail.
+/// The output of `psql`, which must succeed.
 fn psql(server: &PostgresServer, database: &str, script: &str) -> Vec<u8> {
     let mut command = tool(server, "psql");
     command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", database]);
@@ -34,7 +34,7 @@ fn psql(server: &PostgresServer, database: &str, script: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// As a restore runs it; without `PGCLIENTENCODING`, as the dump sets that itself.
+/// Runs `psql` as a restore does; without `PGCLIENTENCODING`, because the dump sets the encoding itself.
 fn restore(server: &PostgresServer, script: &[u8]) -> Output {
     let mut command = tool(server, "psql");
     command.env_remove("PGCLIENTENCODING");
@@ -90,7 +90,7 @@ fn a_cluster_dump_with_odd_databases_restores_to_the_same_server() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(without_tokens(&dump(&target)), without_tokens(&dumped));
 
-    // Once more, over what is there now.
+    // Again, over the existing databases.
     psql(&target, "postgres", "ALTER DATABASE tmpl IS_TEMPLATE false;");
     let output = restore(&target, &filtered(&dumped, found.roles));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -100,16 +100,16 @@ fn a_cluster_dump_with_odd_databases_restores_to_the_same_server() {
 const HEAD: &str = "--\n-- PostgreSQL database cluster dump\n--\n\nSET client_encoding = 'UTF8';\n\
     SET standard_conforming_strings = on;\n";
 
-/// Code in a dump can change what quotes mean; a constraint calls it, and the next statement would be read differently.
+/// A function in a dump, called by a constraint, can change how the next statement is quoted or encoded.
 #[test]
 fn code_in_a_dump_cannot_change_how_psql_reads_the_rest() {
     let server = PostgresServer::start(false);
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("mark");
     let attacks = [
-        // As standard strings, two texts; otherwise the quote is escaped, and the second text is none.
+        // With standard strings these are two literals; otherwise the quote is escaped, and the second is not quoted.
         ("standard_conforming_strings", "off", "COMMENT ON TABLE public.t IS '\\';\nCOMMENT ON TABLE public.t IS '"),
-        // In SJIS the last byte of the letter and the quote after it are one letter.
+        // In SJIS the last byte of the character and the quote after it form one character.
         ("client_encoding", "SJIS", "COMMENT ON TABLE public.t IS 'あ';\nCOMMENT ON TABLE public.t IS '"),
     ];
     for (setting, value, texts) in attacks {
@@ -131,9 +131,9 @@ fn code_in_a_dump_cannot_change_how_psql_reads_the_rest() {
     }
 }
 
-/// Puts pieces of dumps and attacks together at random; whatever passes, the real `psql` runs no command of it.
+/// Combines pieces of dumps and attacks at random; the real `psql` runs no command from any that passes the filter.
 #[test]
-fn nothing_that_passes_runs_a_command() {
+fn no_dump_that_passes_runs_a_command() {
     let server = PostgresServer::start(false);
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("mark");
@@ -206,7 +206,7 @@ fn roles_settings_and_databases_come_back_as_they_were() {
     let (source, target) = (odd_server(), PostgresServer::start(false));
     let asked = ask(&source);
     let version = asked.server_version;
-    // Servers before 15 have no rights to parameters.
+    // PostgreSQL before 15 has no privileges on parameters.
     let grants = if version >= 150_000 { 3 } else { 0 };
     assert_eq!(asked.parameter_grants.len(), grants, "{:?}", asked.parameter_grants);
     for role in asked.roles.iter().filter(|role| role.name.as_str() != "holdfast") {
@@ -225,7 +225,7 @@ fn roles_settings_and_databases_come_back_as_they_were() {
     }
     psql(&target, "postgres", &script.join("\n"));
     let mut expected = asked.clone();
-    // Nothing is in the databases yet.
+    // The databases are still empty.
     expected.databases.iter_mut().for_each(|facts| facts.roles.clear());
     assert_eq!(ask(&target), expected);
 
@@ -239,7 +239,7 @@ fn roles_settings_and_databases_come_back_as_they_were() {
 }
 
 #[test]
-fn without_rights_to_passwords_everything_else_is_told() {
+fn without_access_to_passwords_everything_else_is_read() {
     let server = PostgresServer::start(false);
     psql(&server, "postgres", "CREATE ROLE plain LOGIN PASSWORD 'x';");
     let asked = |script: &str| psql(&server, "postgres", &format!("SET ROLE plain;\n{script}"));
@@ -268,7 +268,7 @@ fn a_dump_of_one_database_tells_what_is_in_it() {
     assert_eq!(tables.len() as u64, facts.kinds["TABLE"] + facts.kinds["FOREIGN TABLE"]);
     let table = |name: &str| ("public".to_owned(), name.to_owned());
     let own = tables.iter().find(|(_, name)| name.is_ascii()).unwrap().clone();
-    // Letters beyond ASCII have other bytes in this dump, so nothing is said of them.
+    // Non-ASCII names are encoded differently in this dump, so they are not reported.
     assert_eq!(facts.lacks(vec![own, table("later"), table("sp\u{e4}ter")]), [table("later")]);
     let empty = dumped("Upper");
     assert!(!empty.has_objects && empty.owners.is_empty(), "{empty:?}");

@@ -11,7 +11,7 @@ use holdfast_engine::sftp::{
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-/// A client of OpenSSH's own server, over pipes. The child ends with the client.
+/// A client connected to the server of OpenSSH over pipes. The child exits with the client.
 async fn start() -> (Client, Child) {
     let places = ["/usr/lib/openssh", "/usr/libexec/openssh", "/usr/lib/ssh", "/usr/libexec"];
     let server = places.iter().map(|place| Path::new(place).join("sftp-server")).find(|path| path.exists());
@@ -22,7 +22,7 @@ async fn start() -> (Client, Child) {
     (client, child)
 }
 
-/// A folder and paths in it, of any bytes.
+/// A folder, with paths of arbitrary bytes.
 struct Place(tempfile::TempDir);
 
 impl Place {

@@ -47,25 +47,25 @@ async fn refused(plan: &DestinationPlan) -> EngineError {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_conforms_however_it_asks_for_the_password() {
+async fn an_sftp_destination_conforms_with_either_password_method() {
     for (method, arguments) in [
         (PasswordMethod::Password, &[][..]),
         (PasswordMethod::KeyboardInteractive, &["-P", "fsync,posix-rename,hardlink,statvfs"][..]),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let server = PasswordServer::start(method, folder.path(), arguments).await;
-        // One path from the root and one from where the user begins.
+        // An absolute path, and one relative to the home folder.
         for path in [&*folder.path().join("deep/er").to_string_lossy(), "from/here"] {
             let Opened { store, identity } = settings().open(&plan(server.port(), path)).await.unwrap();
             conforms(store.as_ref()).await;
-            assert_eq!(store.shape(0).has_tags, !arguments.is_empty(), "who cannot flush is read back");
+            assert_eq!(store.shape(0).has_tags, !arguments.is_empty(), "a server that cannot flush is read back");
             assert_eq!(identity.host_key.as_deref(), Some(server.fingerprint()));
             assert_eq!(identity.marker.as_ref().map(String::len), Some(32));
         }
     }
 }
 
-/// Uploads `parts` of 5 MiB, completes, and compares what is there.
+/// Uploads `parts` of 5 MiB, completes the upload, and compares the object.
 async fn upload(store: &dyn BlobStore, key: &str, parts: usize) -> Result<()> {
     let bodies: Vec<Bytes> =
         (0..parts).map(|seed| holdfast_testkit::random(seed as u64, 5 * 1024 * 1024).into()).collect();
@@ -87,7 +87,7 @@ async fn an_upload_goes_on_after_the_connection_broke() {
     let Opened { store, .. } = settings().open(&plan(proxy.port(), "backups")).await.unwrap();
     let is_done = std::sync::atomic::AtomicBool::new(false);
     let breaking = async {
-        // Cut in the middle of the first part, and again in one of the later ones.
+        // Cut in the middle of the first part, and again in later ones.
         for bytes in [3, 9, 14] {
             proxy.cut_after(bytes * 1024 * 1024);
             let before = proxy.connections();
@@ -124,7 +124,7 @@ async fn another_server_or_folder_is_not_used() {
     assert!(error.message.contains(server.fingerprint()), "{error}");
     assert_eq!(server.tries(), tries, "nobody who shows another key gets the password");
 
-    // An empty mount point, and a folder of somebody else.
+    // The folder is missing, and then replaced by an empty one.
     std::fs::rename(folder.path().join("backups"), folder.path().join("unmounted")).unwrap();
     assert_eq!(refused(&known).await.code, FailureCode::DestinationUnmounted);
     std::fs::create_dir(folder.path().join("backups")).unwrap();
@@ -134,7 +134,7 @@ async fn another_server_or_folder_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_has_a_class() {
+async fn failures_have_specific_error_codes() {
     let folder = tempfile::tempdir().unwrap();
     let server = PasswordServer::start(PasswordMethod::Password, folder.path(), &[]).await;
     let good = plan(server.port(), "backups");
@@ -155,7 +155,7 @@ async fn what_is_wrong_has_a_class() {
     assert_eq!(error.code, FailureCode::Missing);
     upload(store.as_ref(), "twice", 1).await.unwrap();
     let error = upload(store.as_ref(), "twice", 1).await.unwrap_err();
-    assert!(error.message.contains("is there already"), "{error}");
+    assert!(error.message.contains("already exists"), "{error}");
     store.abort("twice", None).await.unwrap();
     std::fs::OpenOptions::new().write(true).open(folder.path().join("backups/twice")).unwrap().set_len(9).unwrap();
     assert_eq!(store.read("twice", 0..10).await.unwrap_err().code, FailureCode::Corrupt);

@@ -51,7 +51,7 @@ struct Faulty<S> {
 }
 
 enum Fails {
-    /// Every other call, in passing, as stores do.
+    /// Every other call fails with a transient error.
     InPassing,
     Always(FailureCode),
 }
@@ -156,7 +156,7 @@ async fn decorators_conform_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_keeps_failing_is_given_up_and_what_is_refused_is_not_tried_again() {
+async fn persistent_failures_are_given_up_and_refusals_are_not_retried() {
     for (code, tries) in [(FailureCode::DestinationUnavailable, 5..100), (FailureCode::DestinationDenied, 1..2)] {
         let folder = tempfile::tempdir().unwrap();
         let count = Arc::new(AtomicUsize::new(0));
@@ -172,16 +172,16 @@ async fn stalls<T: std::fmt::Debug>(what: &str, work: impl Future<Output = Resul
     assert_eq!(done.unwrap_or_else(|_| panic!("{what} goes on")).unwrap_err().code, FailureCode::Stalled, "{what}");
 }
 
-/// Each byte comes well before a stall, but all of them together are next to nothing.
+/// Each byte arrives well before the stall timeout, but the throughput is close to zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bucket_that_only_drips_or_is_silent_has_stalled() {
+async fn a_bucket_that_is_silent_or_sends_byte_by_byte_has_stalled() {
     let server = S3Server::start(&["bucket"]).await.unwrap();
     let store = Retrying::new(s3_with(&server.endpoint(), "bucket", true, Duration::from_secs(1)), patient());
     store.put("object", Bytes::from(vec![7; 100_000])).await.unwrap();
     server.set_hook(|method, _, _| (method == Method::GET).then_some(Fault::Drip));
     stalls("a read", store.read("object", 0..100_000)).await;
     stalls("a listing", store.list("o", 10)).await;
-    server.set_hook(|_, _, _| Some(Fault::DelayThenApply));
+    server.set_hook(|_, _, _| Some(Fault::ApplyThenHang));
     stalls("a silent read", store.read("object", 0..100_000)).await;
     stalls("a silent look", store.stat("object")).await;
     stalls("a silent upload", store.put("other", Bytes::from_static(b"small"))).await;
@@ -201,7 +201,7 @@ async fn links_do_not_lead_out_of_a_folder() {
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
 }
 
-/// A second opinion: another implementation of S3, where it is installed.
+/// Another implementation of S3, where it is installed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moto_conforms() {
     let Ok(endpoint) = std::env::var("TEST_MOTO_URL") else {
@@ -213,7 +213,7 @@ async fn moto_conforms() {
     conforms(&s3(&endpoint, "bucket", true)).await;
 }
 
-/// Answers every request with a page of a listing that says there is another one.
+/// Responds to every request with a page of a listing that claims to have another page.
 async fn endless_listing(keys: &'static str) -> (String, Arc<AtomicUsize>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

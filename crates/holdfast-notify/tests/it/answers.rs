@@ -62,7 +62,7 @@ async fn an_endless_answer_is_not_read_to_its_end() {
     assert!(refusal.text.chars().count() < 250, "{}", refusal.text.len());
 }
 
-/// What was taken is delivered, whatever the channel does afterwards.
+/// An accepted message counts as delivered, whatever the channel does afterwards.
 #[tokio::test]
 async fn an_answer_that_hangs_after_its_status_counts() {
     let hook = Receiver::start().await;
@@ -71,9 +71,9 @@ async fn an_answer_that_hangs_after_its_status_counts() {
     assert_eq!(answer, "The channel answered 200.");
 }
 
-/// Those who may not reach private networks do not learn what is said there.
+/// Users who may not reach private networks must not learn what servers there respond.
 #[tokio::test]
-async fn only_the_status_is_shown_of_answers_from_elsewhere() {
+async fn ordinary_users_see_only_the_status_of_a_response() {
     let hook = Receiver::start().await;
     hook.answer(Answer::Says(500, "internal wisdom".into()));
     let open = Settings { egress_allow: vec!["127.0.0.0/8".parse().unwrap()], ..Settings::default() };
@@ -122,7 +122,7 @@ async fn mail_goes_over_tls_and_only_to_servers_that_are_known() {
         assert!(wrong.can_retry && wrong.text.contains("535"), "{wrong:?}");
         assert_eq!(server.mails().len(), 1);
     }
-    // A server that does not offer TLS does not get the password, nor the mail.
+    // A server that does not offer TLS gets neither the password nor the mail.
     let open = MailServer::start_open();
     let stripped = mailer(&format!("smtp://{login}@127.0.0.1:{}", open.port()), None);
     let refusal = stripped.deliver(&to, &content(), false).await.unwrap_err();
@@ -132,9 +132,9 @@ async fn mail_goes_over_tls_and_only_to_servers_that_are_known() {
     assert_eq!(open.mails().len(), 1);
 }
 
-/// The late end of one mail's conversation is not taken for the next one's.
+/// The late response to one mail is not taken for the response to the next.
 #[tokio::test]
-async fn a_mail_that_took_too_long_does_not_speak_for_the_next() {
+async fn a_late_response_is_not_attributed_to_the_next_mail() {
     let server = MailServer::start_open();
     let sender = Sender::new(Settings {
         smtp: Smtp::parse(&format!("smtp://127.0.0.1:{}?tls=none", server.port())),

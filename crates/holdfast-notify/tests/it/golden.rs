@@ -10,14 +10,14 @@ use holdfast_notify::{
 use holdfast_testkit::{MailServer, Receiver};
 use serde_json::{Value, json};
 
-/// What people may type to be somebody else, mention everybody or break the page.
+/// A label that tries to inject markup, mention everybody or reverse the text.
 const HOSTILE: &str = "<b>@everyone</b> <!channel> [x](http://evil) *a* & \"q\" \u{202e}gnp";
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// With `UPDATE_GOLDEN` set, what is there now is what is wanted.
+/// Compares with the golden file; with `UPDATE_GOLDEN` set, writes it instead.
 fn compare(name: &str, found: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -181,7 +181,7 @@ fn sender(mail: &MailServer, hooks: &Receiver) -> Sender {
 }
 
 #[tokio::test]
-async fn every_message_arrives_as_it_was_meant() {
+async fn every_message_matches_its_golden_files() {
     let (mail, hooks) = (MailServer::start(), Receiver::start().await);
     let sender = sender(&mail, &hooks);
     let zone = clock::zone("Europe/Berlin").unwrap();
@@ -233,7 +233,7 @@ async fn every_message_arrives_as_it_was_meant() {
     }
 }
 
-/// What the channels themselves would refuse.
+/// Checks the limits of the channels.
 fn check_limits(wire: &serde_json::Map<String, Value>) {
     let chars = |value: &Value| value.as_str().unwrap_or_default().chars().count();
     let embed = &wire["discord"]["embeds"][0];
@@ -262,7 +262,7 @@ fn check_limits(wire: &serde_json::Map<String, Value>) {
 }
 
 #[tokio::test]
-async fn a_week_arrives_with_its_picture() {
+async fn the_weekly_summary_arrives_with_its_chart() {
     let (mail, hooks) = (MailServer::start(), Receiver::start().await);
     let sender = sender(&mail, &hooks);
     let content = NoticeContent::Summary(Box::new(summary()));

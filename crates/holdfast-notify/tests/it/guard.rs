@@ -10,9 +10,9 @@ fn content() -> NoticeContent {
     NoticeContent::Message(holdfast_notify::test_message(&about, "ops"))
 }
 
-/// Every way to write loopback, or a metadata address, that somebody may think of.
+/// Tries many ways to write loopback and metadata addresses.
 #[tokio::test]
-async fn only_administrators_reach_this_machine_and_nobody_the_metadata() {
+async fn only_administrators_reach_loopback_and_nobody_reaches_metadata_services() {
     let hook = Receiver::start().await;
     let port = hook.port();
     let sender = Sender::new(Settings::default());
@@ -58,7 +58,7 @@ async fn the_operator_opens_networks_one_by_one() {
     assert!(Sender::new(open("10.0.0.0/8")).deliver(&channel, &content(), false).await.is_err());
 }
 
-/// A public address that leads here by a redirect leads nowhere.
+/// A permitted address must not redirect to a private one.
 #[tokio::test]
 async fn redirects_are_not_followed() {
     let (hook, inner) = (Receiver::start().await, Receiver::start().await);

@@ -1,8 +1,8 @@
-//! Messages on their way: every kind over every channel to real receivers, and what a channel may answer.
+//! Delivery of messages: every kind over every channel to real receivers, and the responses of channels.
 
-// Every message as it arrives, compared with what it looked like when somebody looked at it.
+// Every message as it arrives, compared with a reviewed golden file.
 mod golden;
-// What channels answer, and what that means.
+// Responses of channels, and their consequences.
 mod answers;
 // Which addresses may be reached.
 mod guard;

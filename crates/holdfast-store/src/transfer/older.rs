@@ -1,4 +1,4 @@
-//! Rows as older versions wrote them into documents and catalogues, brought to the columns of today.
+//! Converts rows that older versions wrote into documents and catalogues to today's columns.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::tables::Contents;
 use crate::spec;
 use crate::tasks::frequency_column;
 
-/// Rows of a document as this version writes them.
+/// Converts the rows of a document to the form that this version writes.
 pub fn upgrade(contents: &mut Contents) {
     for row in contents.get_mut("backup_tasks").into_iter().flatten() {
         if !row.contains_key("spec") {
@@ -26,7 +26,7 @@ pub fn upgrade(contents: &mut Contents) {
     follow_backups(contents);
 }
 
-/// Until version 3 of the document, a backup was at one destination, which its row named.
+/// Until version 3 of the document, a backup was at one destination, which was stored in its row.
 fn split_backups(contents: &mut Contents) {
     let mut copies = Vec::new();
     for row in contents.get_mut("backups").into_iter().flatten() {
@@ -48,7 +48,7 @@ fn split_backups(contents: &mut Contents) {
     }
 }
 
-/// Copies belong to whom their backup belongs to, and are removed when it is deleted and not before.
+/// Makes copies consistent with their backup: they have the same owner, and are to be removed only if it is deleted.
 fn follow_backups(contents: &mut Contents) {
     let number = |row: &Map<String, Value>, column: &str| row.get(column).and_then(Value::as_i64);
     let backups = contents.get("backups").into_iter().flatten();
@@ -93,14 +93,14 @@ fn task(row: &mut Map<String, Value>) {
     row.insert("spec".to_owned(), Value::Object(spec));
 }
 
-/// The columns that the database chooses by say what the specification says, whatever the document has.
+/// Sets the columns that queries filter by from the specification, whatever the document says.
 fn follow_task(row: &mut Map<String, Value>) {
     let Some(spec) = row.get("spec").and_then(|spec| spec::task(&spec.to_string())) else { return };
     row.insert("kind".to_owned(), json!(spec.source.kind().as_str()));
     row.insert("frequency".to_owned(), json!(frequency_column(&spec.schedule)));
 }
 
-/// The same, of a destination.
+/// Like `task`, for a destination.
 fn destination(row: &mut Map<String, Value>) {
     let mut spec = Map::new();
     spec.insert("type".to_owned(), row.get("kind").cloned().unwrap_or(Value::Null));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_go_where_their_backup_goes() {
+    fn copies_follow_the_owner_and_deletion_of_their_backup() {
         let backups = json!([{"id": 1, "user_id": 2, "deleted_at": null}, {"id": 2, "user_id": 2, "deleted_at": 8}]);
         let copies = json!([{"id": 1, "backup_id": 1, "user_id": 9, "remove_after": 5}, {"id": 2, "backup_id": 2}]);
         let rows = |value: Value| -> Vec<_> {

@@ -1,4 +1,4 @@
-//! Which tables and columns go along when somebody moves, and which stay.
+//! Which tables and columns are exported, and which are left out.
 
 use std::collections::BTreeMap;
 
@@ -22,43 +22,43 @@ pub type Contents = BTreeMap<String, Vec<Map<String, Value>>>;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ColumnKind {
     Text,
-    /// A text that somebody can read here.
+    /// A text that must pass this check.
     Word(fn(&str) -> bool),
     /// A specification: an object in the document, a text in the table.
     Spec(fn(&str) -> bool),
     Int,
-    /// A number from the first to the last of these.
+    /// A number between these two, inclusive.
     Within(i64, i64),
-    /// Microseconds, of a time that calendars have.
+    /// Microseconds since 1970, within the range of valid times.
     Time,
     Bool,
     /// Bytes, as hexadecimal digits.
     Bytes,
-    /// A secret, opened.
+    /// A secret: in plain text in the document, sealed in the table.
     Sealed,
     /// The id of a row of another table.
     Ref(&'static str),
-    /// The same, but of this table: filled in when all rows are there.
+    /// The id of another row of the same table, filled in once all rows exist.
     Own,
 }
 
 pub(super) struct Table {
     pub name: &'static str,
-    /// Whether rows have an id by which others name them.
+    /// Whether rows have an id by which others refer to them.
     pub has_id: bool,
     pub columns: &'static [(&'static str, ColumnKind)],
-    /// Narrows the rows to those that are carried.
+    /// SQL condition for the rows that are exported.
     pub carried: &'static str,
-    /// Which rows are a user's; none for what belongs to the installation.
+    /// Start of an SQL condition for the rows of a user, whose id follows; `None` for what belongs to the installation.
     pub owned: Option<&'static str>,
-    /// Columns that stay behind: what they say is of this installation alone.
+    /// Columns that are left out, because they only concern this installation.
     pub left: &'static [&'static str],
 }
 
 const OWNED: Option<&str> = Some("user_id = ");
 const OF_TASKS: Option<&str> = Some("task_id IN (SELECT id FROM backup_tasks WHERE user_id = ");
 
-/// In the order in which rows can be written.
+/// In the order in which their rows can be inserted.
 pub(super) const TABLES: &[Table] = &[
     Table {
         name: "users",
@@ -277,7 +277,7 @@ pub(super) const TABLES: &[Table] = &[
         ],
         carried: "TRUE",
         owned: OWNED,
-        // Runs stay behind.
+        // Runs are left out.
         left: &["retry_at", "retry_run_id", "last_run_id"],
     },
     Table {
@@ -324,7 +324,7 @@ pub(super) const TABLES: &[Table] = &[
             ("deleted_at", ColumnKind::Time),
             ("deleted_reason", ColumnKind::Word(|text| DeletedReason::parse(text).is_some())),
         ],
-        // What is nowhere any more needs nobody; what is to go still does.
+        // Backups without any remaining copy are left out; those that are still to be removed are not.
         carried: "EXISTS (SELECT 1 FROM backup_copies c WHERE c.backup_id = backups.id AND c.removed_at IS NULL)",
         owned: OWNED,
         left: &["run_id"],
@@ -370,14 +370,14 @@ pub(super) const TABLES: &[Table] = &[
         name: "settings",
         has_id: false,
         columns: &[("name", ColumnKind::Text), ("value", ColumnKind::Text)],
-        // What workers remember between them is of this installation.
+        // State that workers share only concerns this installation.
         carried: "name <> 'tallied_at'",
         owned: None,
         left: &[],
     },
 ];
 
-/// Tables that stay behind: what goes on at the moment, what has been, and keys of this installation.
+/// Tables that are left out: current activity, history, and keys of this installation.
 pub const LEFT: &[&str] = &[
     "audit_events",
     "catalogue_wishes",

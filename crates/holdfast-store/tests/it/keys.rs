@@ -55,7 +55,7 @@ on_both_engines! {
         user.client.get("/api/user").await.expect(200);
     }
 
-    async fn secrets_are_bound_to_their_place(app: TestApp) {
+    async fn secrets_are_bound_to_their_table_column_row_and_user(app: TestApp) {
         let (ada, eve) = (app.user("ada").await, app.user("eve").await);
         let mut tx = app.app.store.begin().await.unwrap();
         let place = holdfast_store::SealContext { table: "t", column: "c", row: 1, user: ada.id };
@@ -78,7 +78,7 @@ on_both_engines! {
         assert!(tx.open(place, &sealed[..sealed.len() - 1]).await.is_err());
     }
 
-    async fn keys_rotate_beside_a_running_service(app: TestApp) {
+    async fn keys_can_be_rotated_while_the_service_runs(app: TestApp) {
         let user = app.user("ada").await;
         user.client.get("/api/ssh-key").await.expect(200);
         let store = &app.app.store;
@@ -140,7 +140,7 @@ on_both_engines! {
         let mut tx = app.app.store.begin().await.unwrap();
         let id = streams::insert(&mut tx, user.id, &draft("kept@example.org"), now).await.unwrap();
         tx.commit().await.unwrap();
-        // Stopped after the new key was put in front of the old one and before anything was sealed with it.
+        // Interrupted after the new key was written before the old one, and before anything was sealed with it.
         let path = app.folder.path().join("master.key");
         let old = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n{old}")).unwrap();

@@ -1,6 +1,6 @@
 //! The store on both engines: schema, keys, transactions.
 
-/// Starting with the right, the wrong and no master key; rotation beside a running service.
+/// Starting with the right, a wrong and no master key; rotation while the service runs.
 mod keys;
 /// Migrations: parity of the two dialects, newer databases.
 mod schema;

@@ -6,7 +6,7 @@ use holdfast_store::{StartError, Store};
 use holdfast_testkit::{Engine, PostgresServer, TestApp, on_both_engines};
 use sqlx::{Connection as _, PgConnection, Row as _, SqliteConnection};
 
-/// Table to column to whether it must be there.
+/// For each table, its columns and whether they are NOT NULL.
 type Shape = BTreeMap<String, BTreeMap<String, bool>>;
 
 async fn sqlite_shape(url: &str) -> (Shape, Vec<String>) {
@@ -51,7 +51,7 @@ async fn both_engines_have_the_same_tables_columns_and_indexes() {
     assert!(left.0.len() > 15 && left.1.len() > 20);
 }
 
-/// Every column named `…_sealed` is one that a rotation reaches.
+/// A key rotation covers every column named `…_sealed`.
 #[tokio::test]
 async fn no_sealed_column_is_forgotten_by_the_rotation() {
     let app = TestApp::start(Engine::Sqlite).await;
@@ -66,9 +66,9 @@ async fn no_sealed_column_is_forgotten_by_the_rotation() {
     assert_eq!(found, known);
 }
 
-/// Whoever adds a table or a column decides whether it moves with its owner.
+/// Whoever adds a table or a column must decide whether exports contain it.
 #[tokio::test]
-async fn every_column_is_carried_to_other_installations_or_left_behind_on_purpose() {
+async fn every_column_is_either_exported_or_left_out_on_purpose() {
     let app = TestApp::start(Engine::Sqlite).await;
     let (shape, _) = sqlite_shape(&app.options.url).await;
     let mut known: BTreeMap<String, BTreeSet<String>> = holdfast_store::transfer::columns()
@@ -85,8 +85,8 @@ async fn every_column_is_carried_to_other_installations_or_left_behind_on_purpos
     assert!(known.is_empty(), "{known:?}");
 }
 
-/// Columns that are carried, but whose change alone is no reason to write a catalogue: what is found out again, what follows
-/// from another column, and what never changes.
+/// Exported columns whose change alone is no reason to write a catalogue: their value is determined again, follows from
+/// another column, or never changes.
 const QUIET: &[(&str, &str)] = &[
     ("users", "totp_last_step summary_at"),
     ("api_tokens", "last_used_at expiry_told_at"),
@@ -107,15 +107,15 @@ const QUIET: &[(&str, &str)] = &[
     ),
 ];
 const QUIET_EVERYWHERE: &[&str] = &["user_id", "search_label", "created_at", "updated_at"];
-/// Tables without triggers. A change of a link also writes the count in its task, which is watched; figures of a day go along
-/// with the next catalogue; settings of the installation stand in no user's catalogue.
+/// Tables without triggers. A change of a link also changes the count in its task, which is watched; daily statistics
+/// are written with the next catalogue; settings of the installation are in no user's catalogue.
 const UNWATCHED: &[&str] = &["task_streams", "task_tags", "user_days", "settings"];
-/// What a backup is, and where, never changes; what became of it is watched, which also decides whether it is carried at
-/// all.
+/// The identity and the location of a backup never change; its state is watched, and also decides whether it is
+/// exported at all.
 const BACKUPS_WATCHED: &str = "verification deleted_at password_sealed";
 const COPIES_WATCHED: &str = "verification removed_at";
 
-/// For each table the columns whose change its triggers note, and `*` for all; INSERT and DELETE as such.
+/// For each table, the columns whose change its triggers record, with `*` for all, and INSERT and DELETE.
 type Watched = BTreeMap<String, BTreeSet<String>>;
 
 async fn sqlite_watched(url: &str) -> Watched {
@@ -158,8 +158,8 @@ async fn postgres_watched(url: &str) -> Watched {
     watched
 }
 
-/// The triggers name columns one by one, in two dialects. Whoever adds a column that is carried adds it to both, in a
-/// migration that makes the trigger anew, or says here why its change need not be noted.
+/// The triggers list columns one by one, in two dialects. Whoever adds an exported column must add it to both, in a
+/// migration that recreates the trigger, or list it above as a column whose change need not be recorded.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_catalogue_carries_is_watched_by_triggers_on_both_engines() {
     let sqlite = sqlite_watched(&TestApp::start(Engine::Sqlite).await.options.url).await;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::ids::TaskId;
-use holdfast_core::queue::{AtOnce, Places};
+use holdfast_core::queue::{ConcurrencyLimits, Places};
 use holdfast_core::run::{RunStatus, RunSubject, Trigger};
 use holdfast_core::tag::TagDraft;
 use holdfast_store::queue::{self, Room};
@@ -16,7 +16,7 @@ fn tag(label: &str) -> TagDraft {
 }
 
 on_both_engines! {
-    async fn a_unit_of_work_that_is_dropped_leaves_no_trace(app: TestApp) {
+    async fn a_dropped_transaction_changes_nothing(app: TestApp) {
         let user = app.user("ada").await;
         let store = &app.app.store;
         let mut abandoned = store.begin().await.unwrap();
@@ -29,7 +29,7 @@ on_both_engines! {
         assert!(tags::find(&mut store.read().await.unwrap(), id).await.unwrap().is_some());
     }
 
-    async fn many_writers_at_once_all_succeed_and_abandoned_ones_between_them_do_no_harm(app: TestApp) {
+    async fn concurrent_writers_succeed_despite_abandoned_transactions(app: TestApp) {
         let user = app.user("ada").await;
         let writers = (0..200).map(|number| {
             let (app, user) = (app.app.clone(), user.id);
@@ -104,7 +104,7 @@ on_both_engines! {
                     let mut tx = app.store.begin().await.unwrap();
                     let now = app.now();
                     let until = now + std::time::Duration::from_secs(60);
-                    let (name, limits) = (format!("worker {number}"), AtOnce { per_server: 2, per_user: 4, checks_per_user: 100 });
+                    let (name, limits) = (format!("worker {number}"), ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 100 });
                     let claimed = queue::claim(&mut tx, &name, Room { long: ONE_PLACE, short: 1 + number % 3 }, limits, until, now).await.unwrap();
                     let waiting = queue::find_waiting(&mut tx, now).await.unwrap().has_queued_run;
                     tx.commit().await.unwrap();
@@ -129,7 +129,7 @@ on_both_engines! {
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         let mut tx = app.app.store.begin().await.unwrap();
         let now = app.app.now();
-        let limits = AtOnce { per_server: 1, per_user: 1, checks_per_user: 100 };
+        let limits = ConcurrencyLimits { per_server: 1, per_user: 1, checks_per_user: 100 };
         let run = queue::claim(&mut tx, "lost", Room { long: ONE_PLACE, short: 0 }, limits, now, now).await.unwrap().remove(0);
         tx.commit().await.unwrap();
         app.pass_secs(62).await;
@@ -144,7 +144,7 @@ on_both_engines! {
     }
 }
 
-/// A second process on the same file must not wait for a transaction that the first one gave up.
+/// A second process on the same file must not wait for a transaction that the first one abandoned.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_transaction_does_not_lock_out_other_processes() {
     let app = TestApp::start(holdfast_testkit::Engine::Sqlite).await;

@@ -19,7 +19,7 @@ fn draft(server: i64, destination: i64) -> TaskDraft {
     TaskDraft::check(&mut Errors::default(), &input, None, from_micros(0)).unwrap()
 }
 
-/// The plan of the statement that lists the next runs.
+/// The query plan of the statement that lists the next runs.
 async fn plan(app: &TestApp) -> String {
     const SELECT: &str = "SELECT t.id, t.label FROM backup_tasks t WHERE t.user_id = 1 AND t.next_run_at IS NOT NULL
         ORDER BY t.next_run_at, t.id LIMIT 20";
@@ -45,13 +45,13 @@ on_both_engines! {
         let other = app.user("eve").await;
         let others = self::draft(other.server().await, other.destination().await);
         let mut tx = app.app.store.begin().await.unwrap();
-        // Somebody else's are due even sooner: an index that knows no owners would go through all of them.
+        // Another user's tasks are due sooner: an index without the owner would have to skip all of them.
         for number in 0..TASKS {
             let due = from_micros(start.as_microsecond() - number - 1);
             tasks::insert(&mut tx, other.id, &others, Some(due), start).await.unwrap();
         }
         for number in 0..TASKS {
-            // Later tasks are due sooner, so that the order of insertion cannot pass for the right one.
+            // Later tasks are due sooner, so that the order of insertion is not the expected order.
             let due = from_micros(start.as_microsecond() + (TASKS - number) * 1_000_000);
             tasks::insert(&mut tx, user.id, &draft, Some(due), start).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Stored objects: archives with an index, sealed ones, and the documents of catalogues and exports.
+//! Stored objects: archives with an index, encrypted archives, and the documents of catalogues and exports.
 
 use std::io::Write as _;
 
@@ -25,7 +25,7 @@ pub fn run_archive(input: &[u8]) -> bool {
     fuzzing::archive(input, None)
 }
 
-/// Frames of a small tar archive and an index, whose lines may lie.
+/// A small tar archive as one frame, and an index whose lines may be wrong.
 fn object(rng: &mut Rng) -> Vec<u8> {
     let plain = if rng.one_in(4) { super::tar::make(rng) } else { files(rng.below(4)) };
     let mut object = zstd::encode_all(plain.as_slice(), 1).expect("memory takes everything");
@@ -74,7 +74,7 @@ fn entry(rng: &mut Rng, number: u64) -> Value {
     } })
 }
 
-/// A plain archive of so many files.
+/// A valid archive with `count` files.
 fn files(count: usize) -> Vec<u8> {
     let mut archive = Vec::new();
     for number in 0..count {
@@ -99,9 +99,9 @@ fn files(count: usize) -> Vec<u8> {
     archive
 }
 
-/// Archives as `make_archive` makes them, sealed with age under the password above and the least work for a key: deriving
-/// it would be all that is measured. The second is longer than one chunk of age's. They are kept, since age never makes
-/// the same twice.
+/// Archives as `make_archive` makes them, encrypted by age with the password above and the smallest work factor:
+/// otherwise key derivation would take nearly all of the time. The second is longer than one chunk of age. They are
+/// kept as files because age never produces the same output twice.
 const SEALED: &[&[u8]] = &[
     include_bytes!("../../fuzz/samples/sealed-0"),
     include_bytes!("../../fuzz/samples/sealed-1"),
@@ -112,7 +112,7 @@ const SEALED: &[&[u8]] = &[
 pub fn make_sealed(rng: &mut Rng) -> Vec<u8> {
     let mut object = rng.pick(SEALED).to_vec();
     if rng.one_in(2) {
-        // The header, which is read before anything is authentic.
+        // The header, which is read before anything is authenticated.
         let end = object.windows(4).position(|window| window == b"\n---").map_or(object.len(), |at| at + 60);
         let mut head: Vec<u8> = object.drain(..end.min(object.len())).collect();
         let words: &[&[u8]] =

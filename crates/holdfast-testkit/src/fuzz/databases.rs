@@ -1,7 +1,7 @@
-//! What database servers and their tools write: dumps in PostgreSQL's own format and in SQL, roles as JSON, and dumps of
-//! Vanguard's database.
+//! Output of database servers and their tools: dumps in PostgreSQL's custom format and in SQL, roles as JSON, and dumps
+//! of Vanguard's database.
 
-/// Part of the program, which is no library; it leans on nothing else there.
+/// Included by path because `holdfast` is not a library; the file uses nothing else of that crate.
 #[path = "../../../holdfast/src/vanguard/dump.rs"]
 #[allow(dead_code, reason = "the program uses the rest")]
 mod vanguard_dump;
@@ -159,7 +159,7 @@ pub fn run_dump(input: &[u8]) -> bool {
     true
 }
 
-/// Gives a few bytes at a time.
+/// A reader that returns a few bytes at a time.
 struct Pieces<'a> {
     bytes: &'a [u8],
     piece: usize,
@@ -262,7 +262,7 @@ pub fn run_cluster(input: &[u8]) -> bool {
         assert_eq!(filtered.is_ok(), again.is_ok(), "a dump is filtered differently in pieces");
         if filtered.is_ok() {
             assert_eq!(passed, in_pieces, "a dump is filtered differently in pieces");
-            // Comments are left out, so what every dump begins and ends with is put back.
+            // The filter removes comments, so the ones that begin and end every dump are added again.
             let whole = [CLUSTER_HEAD.as_bytes(), &passed, CLUSTER_FOOT.as_bytes()].concat();
             let checked = check(&mut whole.as_slice());
             assert!(checked.is_ok(), "what the filter passes on is not accepted itself: {checked:?}");
@@ -295,7 +295,7 @@ fn list(rng: &mut Rng, make: fn(&mut Rng) -> Value) -> Value {
     (0..rng.below(4)).map(|_| make(rng)).collect()
 }
 
-/// Any text; its quotes must not end ours.
+/// Any text, also with quotes, which must be escaped.
 fn name(rng: &mut Rng) -> String {
     const LETTERS: &[&str] = &["'", "\"", "\\", ";", "a", " ", "\n", "$", "-", ",", "\u{e4}", "\u{2028}", "/*", "E'"];
     if rng.one_in(2) {
@@ -401,8 +401,8 @@ fn check_database(facts: &globals::DatabaseFacts) {
     }
 }
 
-/// As the server's lexer reads it, with either meaning of a backslash in plain quotes, and as `psql` does: outside of
-/// quotes there are words, signs and the one semicolon at the end.
+/// Asserts that both the server's lexer (with either meaning of a backslash in plain quotes) and `psql` read one
+/// statement: outside of quotes there are only words, operators and the semicolon at the end.
 fn is_one_statement(sql: &str) {
     let body = sql.strip_suffix(';').unwrap_or_else(|| panic!("no end: {sql}"));
     let mut rest = body;
@@ -428,7 +428,7 @@ fn is_one_statement(sql: &str) {
     assert!(!sql.contains('\0'), "a zero byte: {sql}");
 }
 
-/// What follows the closing quote.
+/// The rest of the text after the closing quote.
 fn after_quote(text: &str, quote: char, has_escapes: bool) -> Option<&str> {
     let mut chars = text.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
@@ -480,13 +480,13 @@ pub fn make_vanguard(rng: &mut Rng) -> Vec<u8> {
     dump
 }
 
-/// Only tables that are wanted have rows, and no value is longer than the dump.
+/// Only the tables that are imported have rows, and no value is longer than the dump.
 pub fn run_vanguard(input: &[u8]) -> bool {
     let Ok(dump) = Dump::read(&mut &*input) else { return false };
     for table in ["users", "tags"] {
-        // A byte that is no UTF-8 becomes three.
+        // An invalid UTF-8 byte becomes a replacement character of three bytes.
         assert!(dump.rows(table).all(|row| row.text("label").len() <= 3 * input.len()), "a value grew");
     }
-    assert_eq!(dump.rows("jobs").count(), 0, "rows of a table that nobody wants");
+    assert_eq!(dump.rows("jobs").count(), 0, "rows of a table that is not imported");
     true
 }

@@ -1,11 +1,11 @@
-//! Damage that knows nothing of a format but its words: bits, bytes, stretches and lengths.
+//! Mutations that know nothing about a format except its keywords: of bits, bytes, ranges and lengths.
 
 use super::rng::Rng;
 
-/// Inputs stay this small: what is found with more is found with less.
+/// Inputs stay below this size: larger ones would not find more.
 const LONGEST: usize = 256 * 1024;
 
-/// Damages an input up to four times, and now and then not at all. `words` are what the format's own writers use.
+/// Damages an input one to four times, or in one of four cases not at all. `words` are keywords of the format.
 pub fn damage(rng: &mut Rng, bytes: &mut Vec<u8>, words: &[&[u8]]) {
     if rng.one_in(4) {
         return;
@@ -24,7 +24,7 @@ fn one(rng: &mut Rng, bytes: &mut Vec<u8>, words: &[&[u8]]) {
         1 if !bytes.is_empty() => bytes[at] = rng.byte(),
         2 => bytes.truncate(at),
         3 => drop(bytes.drain(start..end)),
-        // The same records twice, or in another order.
+        // Duplicates a range; the next arm moves it.
         4 => {
             let copy = bytes[start..end].to_vec();
             bytes.splice(at..at, copy);
@@ -56,7 +56,7 @@ fn stretch(rng: &mut Rng, length: usize) -> (usize, usize) {
     (start, (start + rng.below(longest + 1)).min(length))
 }
 
-/// An extreme number in place of whatever stands there, in one of the widths and orders that formats use.
+/// Overwrites the bytes at a place with an extreme number, in a common width and byte order.
 fn put_number(rng: &mut Rng, bytes: &mut [u8], at: usize) {
     let number = rng.extreme();
     let width = *rng.pick(&[&1, &2, &4, &8]);
@@ -69,7 +69,7 @@ fn put_number(rng: &mut Rng, bytes: &mut [u8], at: usize) {
     }
 }
 
-/// An extreme number in place of decimal digits, if there are any.
+/// Replaces decimal digits with an extreme number, if there are any.
 fn put_decimal(rng: &mut Rng, bytes: &mut Vec<u8>) {
     let from = rng.below(bytes.len());
     let Some(start) = bytes.iter().skip(from).position(u8::is_ascii_digit).map(|at| from + at) else { return };

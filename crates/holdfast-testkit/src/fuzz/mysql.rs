@@ -1,4 +1,4 @@
-//! Dumps of MySQL and MariaDB on their way back: statements that people wrote, between those of the tool.
+//! Dumps of MySQL and MariaDB as they are restored: statements of users between those of the dump tool.
 
 use holdfast_engine::fuzzing;
 
@@ -89,7 +89,7 @@ const TABLE_WORDS: &[&[u8]] = &[
     b"\ndelimiter",
 ];
 
-/// Something of a database as data, with damage within the digits.
+/// One line of a dump with a hex-encoded definition; the definition may be damaged before it is encoded.
 fn line(rng: &mut Rng, all: &[(&str, &str)], words: &[&[u8]]) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let (kind, statement) = all[rng.below(all.len())];
@@ -112,7 +112,7 @@ fn line(rng: &mut Rng, all: &[(&str, &str)], words: &[&[u8]]) -> String {
     )
 }
 
-/// What comes before the rows.
+/// The part before the rows.
 fn head(rng: &mut Rng) -> Vec<u8> {
     let mut text = "/* Tables and sequences */ SET SESSION foreign_key_checks = 0, innodb_strict_mode = 0, \
         sql_quote_show_create = 1;\n"
@@ -124,7 +124,7 @@ fn head(rng: &mut Rng) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What follows them.
+/// The part after the rows.
 fn section(rng: &mut Rng) -> Vec<u8> {
     let mut text = "-- Dump completed\n\n/* Routines, triggers, views and events */\n".to_owned();
     for _ in 0..rng.below(4) {

@@ -1,4 +1,4 @@
-//! Numbers that look random and depend on the seed alone.
+//! A deterministic random number generator.
 
 /// SplitMix64: small, fast and good enough to choose inputs.
 pub struct Rng(u64);
@@ -18,7 +18,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`; 0 when that is 0.
+    /// A number below `end`; 0 when `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         if end == 0 { 0 } else { usize::try_from(self.number() % end as u64).unwrap_or_default() }
     }
@@ -27,7 +27,7 @@ impl Rng {
         self.number().to_le_bytes()[0]
     }
 
-    /// True once in so many times.
+    /// True with a probability of 1 in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -41,7 +41,7 @@ impl Rng {
         (0..length).map(|_| self.byte()).collect()
     }
 
-    /// A number at or near a border of some type, or a small one.
+    /// A number at or next to a boundary of some type or field, or a small one.
     pub fn extreme(&mut self) -> u64 {
         const BORDERS: &[u64] = &[
             0,

@@ -1,4 +1,4 @@
-//! Tar archives, from headers whose every field may be extreme, with right checksums, so that readers get past them.
+//! Tar archives with extreme values in any header field, but valid checksums, so that readers do not stop there.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use super::mutate::damage;
 use super::rng::Rng;
 
 const BLOCK: usize = 512;
-/// Few names, so that members meet each other's.
+/// Few names, so that members collide.
 const PATHS: &[&str] = &[
     "a",
     "b",
@@ -92,7 +92,7 @@ pub fn make(rng: &mut Rng) -> Vec<u8> {
     archive
 }
 
-/// Members as they come; `tame` ones only vary in what they are and how they are called.
+/// An archive of random members; `tame` ones vary only in kind and name.
 pub fn archive(rng: &mut Rng, longest: usize, tame: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..=rng.below(longest) {
@@ -111,7 +111,7 @@ fn name(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// A name for a member that is to be accepted.
+/// A name that readers must accept.
 fn tame_name(rng: &mut Rng) -> Vec<u8> {
     const PARTS: &[&str] = &["a", "b", "c", "d", "a\\", "\u{e4}"];
     let parts: Vec<&str> = (0..=rng.below(3)).map(|_| rng.pick(PARTS)).collect();
@@ -143,7 +143,7 @@ fn member(rng: &mut Rng, out: &mut Vec<u8>, tame: bool) {
     put_padded(out, &data);
 }
 
-/// Headers that describe the next one.
+/// Extension headers for the next member.
 fn before(rng: &mut Rng, out: &mut Vec<u8>, header: &mut Header, data: &mut Vec<u8>) {
     match rng.below(8) {
         0 => {
@@ -183,7 +183,7 @@ fn value(rng: &mut Rng, key: &str, length: u64) -> Vec<u8> {
     }
 }
 
-/// A file with holes in one of the ways that GNU tar writes them, mostly with sums that agree.
+/// A sparse file in one of the formats of GNU tar, mostly with consistent sizes.
 fn sparse(rng: &mut Rng, out: &mut Vec<u8>, header: &mut Header, data: &mut Vec<u8>) {
     let (mut parts, mut end, mut left) = (Vec::new(), 0_u64, data.len() as u64);
     for _ in 0..rng.below(4) {
@@ -192,7 +192,7 @@ fn sparse(rng: &mut Rng, out: &mut Vec<u8>, header: &mut Header, data: &mut Vec<
         parts.push((offset, length));
         (end, left) = (offset.saturating_add(length), left - length);
     }
-    // A member that claims to hold almost all that can be counted.
+    // A member that claims to have nearly the largest possible size.
     if rng.one_in(8) {
         let huge = rng.extreme();
         let map = format!("0,{huge}");
@@ -237,7 +237,7 @@ fn sparse(rng: &mut Rng, out: &mut Vec<u8>, header: &mut Header, data: &mut Vec<
     put_extension(out, b'x', &body);
 }
 
-/// GNU's oldest map goes on in blocks of its own.
+/// The oldest sparse format of GNU tar continues the map in extra blocks.
 fn sparse_block(rng: &mut Rng) -> Vec<u8> {
     let mut block = vec![0; BLOCK];
     for at in (0..rng.below(21) * 24).step_by(12) {
@@ -311,7 +311,7 @@ impl Header {
     }
 }
 
-/// Octal where it fits, else base 256.
+/// The number in octal if it fits, else in base 256.
 fn number_field(width: usize, number: u64) -> Vec<u8> {
     let octal = format!("{number:0width$o}", width = width - 1);
     if octal.len() < width {
@@ -345,7 +345,7 @@ pub fn put_padded(out: &mut Vec<u8>, data: &[u8]) {
     out.resize(out.len().next_multiple_of(BLOCK), 0);
 }
 
-/// Whole blocks left out, doubled or exchanged, and bytes of headers changed with their sums made right again.
+/// Removes, duplicates or swaps whole blocks, and changes header bytes with the checksum corrected.
 fn damage_blocks(rng: &mut Rng, archive: &mut Vec<u8>) {
     for _ in 0..=rng.below(3) {
         let blocks = archive.len() / BLOCK;
@@ -369,7 +369,7 @@ fn damage_blocks(rng: &mut Rng, archive: &mut Vec<u8>) {
     }
 }
 
-/// What GNU tar makes of a small tree in each of its forms; nothing where there is none.
+/// A small tree archived by GNU tar in each of its formats; empty when it is not installed.
 fn samples() -> &'static [Vec<u8>] {
     static SAMPLES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     SAMPLES.get_or_init(|| make_samples().unwrap_or_default())
@@ -396,7 +396,7 @@ fn make_samples() -> std::io::Result<Vec<Vec<u8>>> {
     Ok(forms.iter().filter_map(|form| gnu_tar(root, form)).collect())
 }
 
-/// The same bytes every time.
+/// Reproducible: the same bytes every time.
 fn gnu_tar(root: &Path, form: &[&str]) -> Option<Vec<u8>> {
     let mut command = Command::new("tar");
     command.args(form).args(["--create", "--blocking-factor=2", "--sort=name", "--mtime=@1000000000.5", "--mode=0644"]);
@@ -405,11 +405,11 @@ fn gnu_tar(root: &Path, form: &[&str]) -> Option<Vec<u8>> {
         command.arg("--pax-option=delete=atime,delete=ctime,exthdr.name=%d/PaxHeaders/%f");
     }
     let output = command.args(["--file=-", "."]).current_dir(root).output().ok()?;
-    // Names that the oldest forms cannot hold are left out with an error.
+    // GNU tar skips names that the oldest formats cannot hold, and exits with an error.
     (output.stdout.len() > BLOCK).then_some(output.stdout)
 }
 
-/// `Asked` as the first line of an input of the selection; the archive follows.
+/// `Asked` as the first line of an input for the `selection` target; the archive follows.
 #[derive(Serialize, Deserialize)]
 struct Line {
     choice: Vec<String>,
@@ -437,7 +437,7 @@ pub fn make_selection(rng: &mut Rng) -> Vec<u8> {
     input
 }
 
-/// A path as an index has it, odd ones among them.
+/// A path as in an index; sometimes an odd one.
 fn text(rng: &mut Rng) -> String {
     let path = if rng.one_in(8) { name(rng) } else { tame_name(rng) };
     let path = holdfast_core::backup::name_text(&path);

@@ -1,4 +1,4 @@
-//! Short texts from elsewhere: listings of `find`, cron expressions, and headers that proxies add.
+//! Short untrusted texts: listings of `find`, cron expressions, and the headers that proxies add.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use super::rng::Rng;
 
 const PATTERNS: &[&str] = &["*.log", "cache", "a/*", "[a-c]", "[!a]*", "**", "a*b*c*d*e", "?", "[", "\\*", "/srv/tmp"];
 
-/// The first line is patterns, separated by blanks, and the rest is the listing.
+/// The first line has the patterns, separated by spaces; the rest is the listing.
 pub fn make_listing(rng: &mut Rng) -> Vec<u8> {
     const NAMES: &[&str] =
         &["a", "b.log", "cache", "a/b", "cache/c", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa", "x y", "\u{e4}", "[", ""];
@@ -40,7 +40,7 @@ pub fn run_listing(input: &[u8]) -> bool {
 }
 
 pub fn make_cron(rng: &mut Rng) -> Vec<u8> {
-    /// What each field may be.
+    /// Valid values of each field.
     const FIELDS: [&[&str]; 5] = [
         &["*", "*/5", "0", "59", "1-10/3", "0-59/59", "1,2,3"],
         &["*", "0", "23", "*/6", "1-5"],
@@ -79,10 +79,10 @@ pub fn run_cron(input: &[u8]) -> bool {
     let mut last = now;
     for _ in 0..3 {
         let Some(next) = schedule.next_after(last) else { break };
-        assert!(next > last, "a slot does not come after the one before");
+        assert!(next > last, "a slot is not later than the one before");
         let between = Timestamp::from_microsecond((last.as_microsecond() + next.as_microsecond()) / 2);
         let between = between.expect("between two times").max(last);
-        assert_eq!(schedule.next_after(between), Some(next), "a slot depends on when it is asked for");
+        assert_eq!(schedule.next_after(between), Some(next), "the next slot depends on the time of the query");
         last = next;
     }
     true
@@ -90,7 +90,7 @@ pub fn run_cron(input: &[u8]) -> bool {
 
 const TRUSTED: &[&str] = &["127.0.0.0/8", "10.0.0.0/8", "::1"];
 
-/// The peer's address in the first line, then a header in each: `f` is X-Forwarded-For, `p` -Proto, `h` Host.
+/// The first line is the peer's address, the others are headers: `f` X-Forwarded-For, `p` X-Forwarded-Proto, `h` Host.
 pub fn make_forwarded(rng: &mut Rng) -> Vec<u8> {
     const ADDRESSES: &[&str] = &[
         "203.0.113.9",
@@ -126,7 +126,7 @@ pub fn make_forwarded(rng: &mut Rng) -> Vec<u8> {
     text
 }
 
-/// Only proxies of ours are believed; what they say is read from the right.
+/// Only trusted proxies are believed; the chain of addresses is read from the right.
 pub fn run_forwarded(input: &[u8]) -> bool {
     let mut lines = input.split(|byte| *byte == b'\n');
     let peer = lines.next().and_then(|line| std::str::from_utf8(line).ok());
@@ -154,7 +154,7 @@ pub fn run_forwarded(input: &[u8]) -> bool {
     for address in chain {
         match address.map(|address| address.to_canonical()) {
             Some(address) if is_trusted(expected) => expected = address,
-            // What no proxy of ours can have written says nothing, and neither does what stands before it.
+            // No trusted proxy writes an invalid address, so neither it nor anything to its left counts.
             None if is_trusted(expected) => {
                 expected = peer;
                 break;
@@ -166,6 +166,6 @@ pub fn run_forwarded(input: &[u8]) -> bool {
     assert_eq!(address, Some(expected), "the client's address is read differently");
     let host = origin.strip_prefix("https://").filter(|_| is_trusted(peer)).or_else(|| origin.strip_prefix("http://"));
     let is_clean = |host: &str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-_[]".contains(&byte));
-    assert!(host.is_some_and(is_clean), "the origin {origin} is none");
+    assert!(host.is_some_and(is_clean), "{origin} is not an origin");
     expected != peer
 }

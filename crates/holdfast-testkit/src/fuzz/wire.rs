@@ -65,7 +65,7 @@ fn put_attributes(rng: &mut Rng, packet: &mut Vec<u8>) {
     }
 }
 
-/// Whatever is decoded came from the packet: it is no larger.
+/// The decoded values must not be larger than the packet.
 pub fn run_sftp(input: &[u8]) -> bool {
     if let Ok(Some(length)) = packet::packet_length(input) {
         assert!((5..=MAX_PACKET_BYTES + 4).contains(&length), "a packet of {length} bytes");
@@ -78,7 +78,7 @@ pub fn run_sftp(input: &[u8]) -> bool {
         Packet::Reply { reply: Reply::Status { message, .. }, .. } => message.len(),
         Packet::Reply { reply: Reply::Handle(_) | Reply::Attributes(_) | Reply::Space(_), .. } => 0,
     };
-    assert!(held <= input.len(), "more was decoded than came");
+    assert!(held <= input.len(), "more was decoded than received");
     assert_eq!(packet::decode(input).as_ref(), Ok(&packet), "decoding depends on more than the packet");
     true
 }

@@ -1,5 +1,5 @@
-//! What hostile servers send: made-up and damaged streams of the fuzzing generators, and families by hand, each for one
-//! way to write, run or take something that a backup has no business with.
+//! Streams of hostile servers: generated and damaged ones from the fuzzing generators, and hand-written families, each
+//! of which tries one way to write, run or read something that a backup must not.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::fuzz::{databases, tar};
 
 const BLOCK: usize = 512;
 
-/// What a stream is taken for.
+/// The kind of backup that a stream claims to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Files,
@@ -23,7 +23,7 @@ impl Kind {
     pub const ALL: [Self; 5] = [Self::Files, Self::Postgres, Self::PostgresServer, Self::Mysql, Self::MysqlServer];
 }
 
-/// What the program does after the last byte.
+/// What the program does after the last byte of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tail {
     #[default]
@@ -31,11 +31,11 @@ pub enum Tail {
     Fail,
     Killed,
     Silent,
-    /// A byte a second.
+    /// Sends a byte a second.
     Drip,
-    /// Nothing on standard output, and no end of it on the other.
+    /// Sends nothing more to standard output, and endless text to standard error.
     Shout,
-    /// The same again and again, until somebody stops it.
+    /// Repeats `Stream::again` until it is stopped.
     Endless,
 }
 
@@ -57,9 +57,9 @@ impl Tail {
 pub struct Stream {
     pub bytes: Vec<u8>,
     pub tail: Tail,
-    /// What comes again and again in an endless one.
+    /// What an endless stream repeats.
     pub again: Vec<u8>,
-    /// What the database's client answers to every question; the real one is asked when there is nothing.
+    /// The database client's answer to every query; if `None`, the real client is called where there is one.
     pub answer: Option<Vec<u8>>,
     /// Printed at every login.
     pub greeting: Vec<u8>,
@@ -71,21 +71,21 @@ impl Stream {
     }
 }
 
-/// What payloads aim at, and honest dumps to hide them in.
+/// The targets of payloads, and a genuine dump to hide them in.
 #[derive(Debug, Clone, Default)]
 pub struct Aim {
-    /// A folder whose content nobody may change.
+    /// A folder whose content must not change.
     pub world: String,
-    /// A folder in which everybody may write, and nobody may.
+    /// A world-writable folder in which nothing must appear.
     pub markers: String,
-    /// What `pg_dump` makes of a small database, with [`FILLER`] in it.
+    /// The output of `pg_dump` for a small database that contains [`FILLER`].
     pub pg_dump: Vec<u8>,
 }
 
 pub struct Family {
     pub name: &'static str,
     pub kind: Kind,
-    /// How often it comes, among all of them.
+    /// How often it is chosen, relative to the other families.
     weight: usize,
     make: fn(&mut Rng, &Aim) -> Stream,
 }
@@ -121,7 +121,7 @@ pub const FAMILIES: &[Family] = &[
     family("my endless", Kind::Mysql, 2, |_, _| endless_dump(MYSQL_HEAD.as_bytes(), b"INSERT INTO t VALUES ('x');\n")),
 ];
 
-/// The stream of this number: the same every time, but for the names of folders.
+/// The stream with this number: always the same, except for the names of folders.
 pub fn make(seed: u64, number: u64, aim: &Aim) -> (&'static Family, Stream) {
     let mut rng = Rng::new(seed ^ 0x686f_7374_696c_6531, number);
     let mut chosen = rng.below(FAMILIES.iter().map(|family| family.weight).sum());
@@ -135,7 +135,7 @@ pub fn make(seed: u64, number: u64, aim: &Aim) -> (&'static Family, Stream) {
     (family, (family.make)(&mut rng, aim))
 }
 
-/// An archive member by member.
+/// A builder for tar archives.
 struct Tar(Vec<u8>);
 
 impl Tar {
@@ -185,7 +185,7 @@ impl Tar {
     }
 }
 
-/// An archive that nothing is wrong with.
+/// The beginning of a valid archive.
 fn honest(rng: &mut Rng) -> Tar {
     let mut tar = Tar::new();
     tar.folder("./d/");
@@ -196,7 +196,7 @@ fn honest(rng: &mut Rng) -> Tar {
     tar
 }
 
-/// Where somebody would like to write.
+/// A path outside the target that an attacker would like to write to.
 fn outside(rng: &mut Rng, aim: &Aim) -> String {
     let world = &aim.world;
     let chosen = [
@@ -265,7 +265,7 @@ fn links(rng: &mut Rng, aim: &Aim) -> Stream {
         0 => tar.folder(&format!("{name}/{below}/")),
         1 => tar.link(&format!("{name}/{below}"), "x"),
         2 => tar.hard_link(&format!("{name}/{below}"), "./d/f0"),
-        // Content for the link itself, which must not be followed.
+        // A file with the name of the link, which must not be followed.
         3 => tar.file(name, "evil\n"),
         4 => {}
         _ => tar.file(&format!("{name}/{below}"), "evil\n"),
@@ -273,7 +273,7 @@ fn links(rng: &mut Rng, aim: &Aim) -> Stream {
     Stream::of(tar.end())
 }
 
-/// A second name for a file outside, which is then written to.
+/// Hard links to files outside the target, which are then written to.
 fn hard_links(rng: &mut Rng, aim: &Aim) -> Stream {
     let world = &aim.world;
     let targets = [
@@ -302,7 +302,7 @@ fn hard_links(rng: &mut Rng, aim: &Aim) -> Stream {
     Stream::of(tar.end())
 }
 
-/// Headers that contradict each other, or count for all that follows.
+/// Extension headers that contradict the member, or apply to all following members.
 fn headers(rng: &mut Rng, aim: &Aim) -> Stream {
     let path = outside(rng, aim);
     let mut tar = honest(rng);
@@ -322,7 +322,7 @@ fn headers(rng: &mut Rng, aim: &Aim) -> Stream {
     }
     match rng.below(4) {
         0 => tar.link("./harmless", "d"),
-        // Kinds that nobody writes any more: an incremental dump's list, a volume's label, a continued file.
+        // Obsolete types: the list of an incremental dump, a volume label, a continued file.
         1 => {
             let kind = *rng.pick(&[&b'D', &b'V', &b'M', &b'N', &b'A', &b'Z']);
             tar.member(kind, b"./harmless", b"", 0o644, format!("R../evil\0T{path}\0\0").as_bytes());
@@ -340,14 +340,14 @@ fn devices(rng: &mut Rng, aim: &Aim) -> Stream {
         let path = if rng.one_in(4) { outside(rng, aim) } else { format!("./n{number}") };
         tar.member(kind, path.as_bytes(), b"", mode, b"");
     }
-    // Beneath what is no folder.
+    // A file below something that is not a folder.
     if rng.one_in(2) {
         tar.file("./n0/below", "evil\n");
     }
     Stream::of(tar.end())
 }
 
-/// Files that claim more than there is, and maps of holes that no file has.
+/// Files that claim more data than there is, and impossible sparse maps.
 fn sizes(rng: &mut Rng, aim: &Aim) -> Stream {
     let mut tar = honest(rng);
     let size = rng.extreme();
@@ -421,7 +421,7 @@ fn names(rng: &mut Rng, aim: &Aim) -> Stream {
     Stream::of(tar.end())
 }
 
-/// Noise before, between and after, and what login scripts print.
+/// Junk before and after the archive, and output of login scripts.
 fn noise(rng: &mut Rng, aim: &Aim) -> Stream {
     let junk = match rng.below(3) {
         0 => b"Last login: today\nWelcome!\n".to_vec(),
@@ -462,21 +462,21 @@ fn with_tail(rng: &mut Rng, mut bytes: Vec<u8>) -> Stream {
     Stream { bytes, tail, ..Stream::default() }
 }
 
-/// How long a piece of an endless stream is: long enough that the program is not busy with starting over.
+/// The size of the repeated piece of an endless stream: large enough that starting `cat` again does not slow it down.
 const PIECE: usize = 4 * 1024 * 1024;
 
 fn endless(rng: &mut Rng, _: &Aim) -> Stream {
     let mut bytes = honest(rng).0;
     let mut header = tar::Header::new(b'0', b"./huge");
     let again = match rng.below(6) {
-        // Members without end: every name is new only within a piece.
+        // Endless members; names repeat with every piece.
         0 => {
             let mut tar = Tar(Vec::new());
             (0..PIECE / 1024).for_each(|number| tar.file(&format!("./m{number}"), "x"));
             tar.0
         }
         1 => vec![0; PIECE],
-        // Names, records and lists of holes that go on and on.
+        // Endless names, records and sparse maps.
         2 => {
             header = tar::Header::new(b'L', b"././@LongLink");
             vec![b'n'; PIECE]
@@ -490,7 +490,7 @@ fn endless(rng: &mut Rng, _: &Aim) -> Stream {
             records
         }
         4 => {
-            // A folder that is made again and again.
+            // The same folder again and again.
             let mut tar = Tar(Vec::new());
             (0..PIECE / BLOCK).for_each(|_| tar.folder("./d/"));
             tar.0
@@ -509,7 +509,7 @@ fn endless_dump(head: &[u8], piece: &[u8]) -> Stream {
     Stream { bytes: head.to_vec(), tail: Tail::Endless, again, ..Stream::default() }
 }
 
-/// A text of a definition in the dump, in whose place anything of the same length can stand.
+/// The beginning of a statement in the dump that can be replaced by any text of the same length.
 pub const FILLER: &str = "COMMENT ON TABLE public.t IS '";
 pub const FILLER_LENGTH: usize = 700;
 
@@ -519,7 +519,7 @@ fn pg_damaged(rng: &mut Rng, aim: &Aim) -> Stream {
     Stream::of(dump)
 }
 
-/// Statements that nobody who made the dump meant.
+/// Hostile statements in an otherwise genuine dump.
 fn pg_statements(rng: &mut Rng, aim: &Aim) -> Stream {
     let Aim { world, markers, .. } = aim;
     let statements = [
@@ -551,7 +551,7 @@ fn with_statement(dump: &[u8], statement: &str) -> Vec<u8> {
     dump
 }
 
-/// What the client answers beside a dump that is honest.
+/// A genuine dump with hostile answers of the database client.
 fn pg_facts(rng: &mut Rng, aim: &Aim) -> Stream {
     let answer = match rng.below(4) {
         0 => rng.bytes(3000),
@@ -565,7 +565,7 @@ fn pg_facts(rng: &mut Rng, aim: &Aim) -> Stream {
     Stream { bytes: aim.pg_dump.clone(), answer: Some(answer), ..Stream::default() }
 }
 
-/// A name that would be more than a name, were it not quoted as it should.
+/// A name that would run SQL if it were not quoted properly.
 fn injection(rng: &mut Rng, aim: &Aim) -> String {
     let run = format!("COPY pg_class TO PROGRAM 'touch {}/quoted'", aim.markers);
     let choices = [
@@ -590,7 +590,7 @@ fn facts(name: &str) -> Value {
     })
 }
 
-/// A whole server: a document of roles and databases, and the same dump for each.
+/// A whole server: a document with roles and databases, and the same dump for each database.
 fn pg_server(rng: &mut Rng, aim: &Aim) -> Stream {
     let answer = if rng.one_in(2) {
         databases::make_globals(rng)
@@ -620,7 +620,7 @@ const MYSQL_HEAD: &str = "-- MariaDB dump 10.19  Distrib 10.11.6-MariaDB, for de
     CREATE TABLE IF NOT EXISTS `t` (`a` text);\nINSERT INTO `t` VALUES ('x');\n";
 const MYSQL_FOOT: &str = "-- Dump completed on 2025-03-03 10:00:00\n";
 
-/// A dump with commands of the client, and statements that reach for files.
+/// A dump with client commands, and statements that access files.
 fn mysql(rng: &mut Rng, aim: &Aim) -> Vec<u8> {
     let Aim { world, markers, .. } = aim;
     let statements = [
@@ -671,7 +671,7 @@ fn mysql_damaged(rng: &mut Rng, aim: &Aim) -> Stream {
     let mut dump = mysql(rng, aim);
     damage(rng, &mut dump, &[b"\\!", b"DELIMITER ", b";\n", b"'", b"`", b"/*!", b"*/", b"\0", b"\n-- ", b"\r\n"]);
     if rng.one_in(2) {
-        // Damage in the middle alone: both ends are as they must be.
+        // Damage only in the middle: the beginning and the end are valid.
         dump = [MYSQL_HEAD.as_bytes(), &dump, b"\n", MYSQL_FOOT.as_bytes()].concat();
     }
     let answer = rng.one_in(3).then(|| rng.bytes(300));

@@ -1,4 +1,4 @@
-//! The same inputs every time, and a number of them instead of a time: what passes here passes everywhere.
+//! A fixed number of the same inputs every time, so that the result does not depend on the machine.
 
 use holdfast_testkit::fuzz::{FuzzTarget, TARGETS};
 

@@ -1,9 +1,9 @@
-//! A short pass of servers that lie; `cargo xtask hostile` runs the long one.
+//! A short run against hostile servers; `cargo xtask hostile` does a long one.
 
 use holdfast_testkit::hostile::{Plan, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_rule_is_broken_by_servers_that_lie() {
+async fn hostile_servers_break_no_rule() {
     let plan = Plan { seed: 1, first: 0, streams: 60, at_once: 4, loaded: 2 };
     let report = run(&plan, |_| {}).await;
     assert!(report.failures.is_empty(), "{report}");

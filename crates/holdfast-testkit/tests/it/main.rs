@@ -1,7 +1,7 @@
-//! Tests of what the test support brings itself.
+//! Tests that are part of the test support.
 
-/// A short pass of fuzzing over every parser, and every input that failed before.
+/// A short run of the fuzzer for every parser, and every input that failed before.
 mod fuzz;
 
-/// Servers that lie, through the whole service.
+/// The whole service against hostile servers.
 mod hostile;

@@ -1,4 +1,4 @@
-//! The account page: who somebody is, how they want to hear, their API tokens and their SSH key.
+//! The account page: the profile, notification settings, API tokens and the SSH key.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use holdfast_app::notices::{self, HearingInput, QuietInput};
+use holdfast_app::notices::{self, NotificationSettingsInput, QuietInput};
 use holdfast_app::refusal::Missing;
 use holdfast_app::tokens::{self, TokenRequest};
 use holdfast_app::{AppError, accounts, ssh_key};
@@ -29,7 +29,7 @@ use crate::state::Ui;
 use crate::translator::Translator;
 use crate::view::FormPage;
 
-/// A token is for a task; a month is what most need.
+/// The lifetimes offered for a new token; 30 days is preselected.
 const EXPIRY_DAYS: [i64; 4] = [7, 30, 90, 365];
 
 #[derive(Template)]
@@ -38,7 +38,7 @@ struct AccountPage {
     frame: Frame,
     email: String,
     profile: Vec<Control>,
-    hearing: Vec<Control>,
+    notification_settings: Vec<Control>,
     new_token: Option<String>,
     tokens: Vec<TokenLine>,
     token_fields: Vec<Control>,
@@ -55,11 +55,11 @@ struct TokenLine {
     expires: Option<Markup>,
 }
 
-/// What the forms of the page hold; each is shown as it is stored unless it was just sent.
+/// The forms of the page that were just submitted. All others show the stored values.
 #[derive(Default)]
 struct Sent {
     profile: Option<(Values, Errors)>,
-    hearing: Option<(Values, Errors)>,
+    notification_settings: Option<(Values, Errors)>,
     token: Option<(Values, Errors)>,
     new_token: Option<String>,
 }
@@ -79,11 +79,11 @@ async fn page(ui: &Ui, person: &SignedIn, status: StatusCode, sent: Sent) -> Pag
         (values, Errors::default())
     });
     let profile = profile_fields(&Fields { t, values: &values, errors: &errors });
-    let (values, errors) = match sent.hearing {
+    let (values, errors) = match sent.notification_settings {
         Some(sent) => sent,
         None => (hearing_values(ui, person).await?, Errors::default()),
     };
-    let hearing = hearing_fields(&Fields { t, values: &values, errors: &errors });
+    let notification_settings = hearing_fields(&Fields { t, values: &values, errors: &errors });
     let (values, errors) =
         sent.token.unwrap_or_else(|| (Values::default().set("expires_in_days", "30"), Errors::default()));
     let token_fields = token_fields(&Fields { t, values: &values, errors: &errors });
@@ -100,7 +100,7 @@ async fn page(ui: &Ui, person: &SignedIn, status: StatusCode, sent: Sent) -> Pag
         frame: person.frame(ui, Section::Account).await?,
         email: user.email.clone(),
         profile,
-        hearing,
+        notification_settings,
         new_token: sent.new_token,
         tokens: rows.into_iter().map(line).collect(),
         token_fields,
@@ -130,10 +130,10 @@ fn profile_fields(fields: &Fields<'_>) -> Vec<Control> {
 }
 
 async fn hearing_values(ui: &Ui, person: &SignedIn) -> Result<Values, PageError> {
-    let hearing = notices::show_hearing(&ui.app, &person.caller).await?;
-    let quiet = hearing.quiet_hours;
+    let notification_settings = notices::show_notification_settings(&ui.app, &person.caller).await?;
+    let quiet = notification_settings.quiet_hours;
     Ok(Values::default()
-        .switch("weekly_summary", hearing.weekly_summary)
+        .switch("weekly_summary", notification_settings.weekly_summary)
         .set("quiet_from", quiet.map(|quiet| quiet.from.to_string()).unwrap_or_default())
         .set("quiet_until", quiet.map(|quiet| quiet.until.to_string()).unwrap_or_default()))
 }
@@ -186,21 +186,25 @@ pub(crate) async fn update_profile(State(ui): State<Arc<Ui>>, person: SignedIn, 
     }
 }
 
-pub(crate) async fn update_hearing(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
+pub(crate) async fn update_notification_settings(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    form: Form,
+) -> PageResult {
     let (from, until) = (form.text("quiet_from"), form.text("quiet_until"));
     let quiet_hours = if from.is_empty() && until.is_empty() {
         Field::Null
     } else {
         Field::Value(QuietInput { from: Field::Value(from), until: Field::Value(until) })
     };
-    let input = HearingInput { weekly_summary: Field::Value(form.is_on("weekly_summary")), quiet_hours };
-    match notices::update_hearing(&ui.app, &person.caller, &input).await {
+    let input = NotificationSettingsInput { weekly_summary: Field::Value(form.is_on("weekly_summary")), quiet_hours };
+    match notices::update_notification_settings(&ui.app, &person.caller, &input).await {
         Ok(_) => Ok(done("/account#messages", "saved")),
         Err(AppError::Invalid(errors)) => {
-            // The API knows them as parts of one object.
+            // The use case reports them as fields of one object, as in the API.
             let mut own = Errors::default();
             own.add_all(&errors, |field| Some(if field.ends_with("from") { "quiet_from" } else { "quiet_until" }));
-            let sent = Sent { hearing: Some((Values::of(&form), own)), ..Sent::default() };
+            let sent = Sent { notification_settings: Some((Values::of(&form), own)), ..Sent::default() };
             page(&ui, &person, StatusCode::UNPROCESSABLE_ENTITY, sent).await
         }
         Err(error) => Err(error.into()),
@@ -311,7 +315,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         frame: frame.clone(),
         email: hostile.into(),
         profile: profile_fields(&fields),
-        hearing: hearing_fields(&fields),
+        notification_settings: hearing_fields(&fields),
         new_token: Some("hf_x".into()),
         tokens,
         token_fields: token_fields(&fields),

@@ -1,4 +1,4 @@
-//! Administration: accounts and invitations, who may register, and how the installation is.
+//! Administration: accounts and invitations, registration, and the health of the installation.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::{run_kind, state};
 
-/// A worker says every minute that it is there.
+/// A worker that has not reported for this long counts as not responding. Workers report every minute.
 const SILENT_SECS: i64 = 180;
 
 #[derive(Template)]

@@ -1,4 +1,4 @@
-//! Stored backups: the list, and one of them as a folder to look through, search and take files from.
+//! Stored backups: the list, and the page of one backup with its files to browse, search and download.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::{FormPage, Pager, listing, proof, state};
 
-/// Entries of one page of a folder.
+/// Entries per page of a folder.
 const ENTRIES: i64 = 200;
 
 #[derive(Template)]
@@ -101,7 +101,7 @@ struct BackupPage {
     folder: Option<Folder>,
 }
 
-/// What is in a folder of a backup, or what a search found in it.
+/// The contents of a folder in a backup, or the results of a search.
 struct Folder {
     search: String,
     crumbs: Vec<(String, String)>,
@@ -181,14 +181,14 @@ async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, P
             let is_found = !search.is_empty();
             shown.entries = items.into_iter().map(|item| entry(person, row.id.0, item, is_found)).collect();
         }
-        // The page is there to say what is known of the backup, also when it cannot be read just now.
+        // The page still shows what is known about the backup if it cannot be read right now.
         Err(
             error @ (AppError::Conflict(_)
             | AppError::Unavailable(_)
             | AppError::DestinationAway(_)
             | AppError::Missing(_)),
         ) => {
-            tracing::warn!(?error, backup = row.id.0, "a backup cannot be listed");
+            tracing::warn!(?error, backup = row.id.0, "could not list a backup");
             shown.problem = Some(person.t().refused(&error));
         }
         Err(error) => return Err(error.into()),
@@ -200,7 +200,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let row = backups::show(&ui.app, &person.caller, parse(&id)?).await?;
     let (t, reader) = (person.t(), &person.reader);
     let is_files = row.content == Content::Files;
-    // What is in it does not change; to read it again with every sign of life would keep others from reading.
+    // The contents do not change, and reading them again with every live update would block other readers.
     let has_folder = is_files && row.deleted_at.is_none() && !person.is_part;
     let folder = if has_folder { Some(folder(&ui, &person, &row).await?) } else { None };
     let task = match row.task_id {
@@ -235,7 +235,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     Ok(render(StatusCode::OK, &page))
 }
 
-/// The object as it is stored, one file of it, or a folder as a tar archive.
+/// Downloads the stored object, one file from it, or a folder as a tar archive.
 pub(crate) async fn download(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let (id, query) = (parse(&id)?, &person.query);
     let (entry, folder) = (query.text("entry"), query.text("folder"));

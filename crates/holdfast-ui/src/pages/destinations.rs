@@ -1,4 +1,4 @@
-//! Destinations: the list, one destination with what the last check found, and its form.
+//! Destinations: the list, the page of one destination with the result of its last check, and the form.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ struct DestinationPage {
     id: i64,
     label: String,
     kind: String,
-    /// Where it is: the fields of its type, and what they say.
+    /// Labels and values of the fields of its type.
     place: Vec<(String, String)>,
     state: Markup,
     error: Option<(String, String)>,
@@ -75,7 +75,7 @@ fn kind_word(t: Translator, kind: DestinationKind) -> String {
     t.say(&format!("destination-type-{}", kind.as_str()))
 }
 
-/// The fields that its type has, with their words.
+/// Labels and values of the fields of the destination's type.
 fn place(t: Translator, spec: &DestinationSpec) -> Vec<(String, String)> {
     let values = spec.write();
     let shown = |field: &FieldSpec| {
@@ -130,21 +130,21 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     Ok(render(StatusCode::OK, &page))
 }
 
-/// Whether a secret is set; one that answers do not tell of is always there.
+/// Whether a secret is set. Secrets without a flag in responses are always set.
 fn has_secret(spec: &DestinationSpec, field: &FieldSpec) -> bool {
     field.shown_at.is_none() || spec.write().boolean(field.name).value() == Some(&true)
 }
 
 fn input(form: &Form) -> Input {
     let mut input = form.input(destination::fields());
-    // Amazon takes the bucket in the host name; the form does not ask.
+    // Amazon S3 expects the bucket in the host name, so the form does not ask.
     if form.text("type") == DestinationKind::S3.as_str() {
         input.remove("path_style_endpoint");
     }
     input
 }
 
-/// What is special about destinations among all that people keep.
+/// Destinations as a [`FormResource`].
 pub(crate) struct Destination;
 
 impl FormResource for Destination {
@@ -188,7 +188,7 @@ impl FormResource for Destination {
             fields.select("type", t.say("destination-kind"), kinds).hint(t.say("destination-kind-hint")),
         ];
         asked.extend(destination::type_fields().map(|field| match field.name {
-            // Amazon takes the bucket in the host name.
+            // Amazon S3 expects the bucket in the host name.
             "path_style_endpoint" => fields.listed(field, false).when("type=custom_s3"),
             _ => fields.listed(field, row.is_some_and(|row| has_secret(&row.spec, field))),
         }));

@@ -1,4 +1,4 @@
-//! What people keep and change with one form: servers, destinations, streams and tags all go through these steps.
+//! Resources that are created, edited and deleted with one form: servers, destinations, streams and tags.
 
 use std::sync::Arc;
 
@@ -20,41 +20,41 @@ use crate::view::FormPage;
 
 pub(crate) type Outcome<T> = holdfast_app::Result<T>;
 
-/// One kind of them.
+/// One kind of resource.
 pub(crate) trait FormResource: Sized + 'static {
     type Row: Send + Sync;
-    /// The address of their list.
+    /// The address of the list.
     const HOME: &'static str;
-    /// Whether each has a page beside its form.
+    /// Whether each resource has its own page besides the form.
     const HAS_PAGES: bool = true;
-    /// The word for their list.
+    /// Message key: the title of the list.
     const LIST: &'static str;
     const SECTION: Section;
     const RESOURCE: Resource;
-    /// The word for making one.
+    /// Message key: the label of the button that adds one.
     const ADD: &'static str;
-    /// What is said after one was made.
+    /// The confirmation (`said-…`) after one was created.
     const ADDED: &'static str;
-    /// What it means to delete one; nothing when it goes without a question.
+    /// Message key: what deleting one means; `None` if it is deleted without confirmation.
     const DELETE_MEANS: Option<&'static str>;
 
-    /// What the form of a new one begins with.
+    /// The initial values of the form for a new one.
     fn blank() -> Values;
     fn values(row: &Self::Row) -> Values;
     fn id(row: &Self::Row) -> i64;
     fn label(row: &Self::Row) -> &str;
 
-    /// What is said after one was changed.
+    /// The confirmation (`said-…`) after one was changed.
     fn changed(_before: &Self::Row, _after: &Self::Row, _form: &Form) -> &'static str {
         "saved"
     }
 
-    /// Where one is shown: on its own page, or with the others.
+    /// Where one is shown: its own page, or the list.
     fn address(id: i64) -> String {
         if Self::HAS_PAGES { format!("{}/{id}", Self::HOME) } else { Self::HOME.to_owned() }
     }
 
-    /// The form, but for what is the same for all kinds: where it leads, and the page above.
+    /// The form, without the parts that are the same for all kinds: its action, its parent page and its frame.
     fn form(
         ui: &Ui,
         person: &SignedIn,
@@ -69,7 +69,7 @@ pub(crate) trait FormResource: Sized + 'static {
     fn delete(app: &App, caller: &Caller, id: i64) -> impl Future<Output = Outcome<()>> + Send;
 }
 
-/// What is around the rows of their list.
+/// Everything on a list page except its rows.
 pub(crate) struct List {
     pub title: &'static str,
     pub home: &'static str,
@@ -83,7 +83,7 @@ impl List {
         Self { title: K::LIST, home: K::HOME, add: K::ADD, search: person.query.text("search"), is_empty }
     }
 
-    /// A list that was searched when it holds something, and else one that nobody has put anything into.
+    /// A searched list if it has rows, otherwise a list that is still empty.
     #[cfg(test)]
     pub(crate) fn sample<K: FormResource>(hostile: &str, is_empty: bool) -> Self {
         let search = if is_empty { String::new() } else { hostile.to_owned() };
@@ -91,7 +91,7 @@ impl List {
     }
 }
 
-/// The pages with which one is made, changed and deleted.
+/// The pages to create, edit and delete one.
 pub(crate) fn routes<K: FormResource>() -> Router<Arc<Ui>> {
     let deletion = match K::DELETE_MEANS {
         Some(_) => get(show_delete::<K>).post(delete::<K>),
@@ -107,7 +107,7 @@ pub(crate) fn parse<K: FormResource>(id: &str) -> Result<i64, PageError> {
     id.parse().map_err(|_| AppError::NotFound(K::RESOURCE).into())
 }
 
-/// The page above a form: the one of what it changes, or else the list.
+/// The parent page of a form: the page of the resource if it has one, otherwise the list.
 fn above<K: FormResource>(person: &SignedIn, row: Option<&K::Row>) -> (String, String) {
     match row {
         Some(row) if K::HAS_PAGES => (K::address(K::id(row)), K::label(row).to_owned()),
@@ -132,7 +132,7 @@ async fn page<K: FormResource>(
     Ok(page)
 }
 
-/// An answer for a form with mistakes in it: itself again, with what was typed.
+/// The response to a form with errors: the same form with the submitted values.
 async fn again<K: FormResource>(
     ui: &Ui,
     person: &SignedIn,

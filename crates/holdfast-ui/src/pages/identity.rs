@@ -1,4 +1,4 @@
-//! Signing in with an account elsewhere, and linking one.
+//! Signing in with an external account, and linking one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
-use holdfast_app::identities::{self, Trip};
+use holdfast_app::identities::{self, SignInAttempt};
 use holdfast_app::refusal::{Conflict, Missing};
 use holdfast_app::{AppError, Context};
 use holdfast_core::random;
@@ -20,21 +20,22 @@ use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
 use crate::state::Ui;
 
-/// Sends somebody to the provider. A link rather than a form: a form may lead nowhere but to us.
+/// Redirects to the provider. A link, not a form: the content security policy allows forms only to our own pages.
 pub(crate) async fn leave(
     State(ui): State<Arc<Ui>>,
     Extension(context): Extension<Context>,
     Path(provider): Path<String>,
 ) -> PageResult {
     let secret = random::token("").reveal().to_owned();
-    let trip = Trip { provider: &provider, secret: &secret, base_url: &context.base_url };
-    let address = trip.leave(&ui.app, &context.origin("session")).await?;
+    let attempt = SignInAttempt { provider: &provider, secret: &secret, base_url: &context.base_url };
+    let address = attempt.authorization_url(&ui.app, &context.origin("session")).await?;
     let mut response = Redirect::to(&address).into_response();
-    cookies::begin_trip(&mut response, &secret, ui.secure_cookies);
+    cookies::begin_attempt(&mut response, &secret, ui.secure_cookies);
     Ok(response)
 }
 
-/// Somebody came back: whoever said so before, with their password, links the account; everybody else signs in with it.
+/// The return from the provider. If the user asked to link the account and confirmed it with their password, links it;
+/// otherwise signs in with it.
 pub(crate) async fn back(
     State(ui): State<Arc<Ui>>,
     Extension(context): Extension<Context>,
@@ -45,17 +46,17 @@ pub(crate) async fn back(
 ) -> PageResult {
     let query = Form::of_query(uri.query());
     let (state, code) = (query.text("state"), query.text("code"));
-    // Without its cookie a way cannot have begun in this browser.
-    let secret = cookies::trip(&headers).ok_or(AppError::Conflict(Conflict::SignInNotBegun))?;
-    let trip = Trip { provider: &provider, secret: &secret, base_url: &context.base_url };
-    let mut response = arrived(&ui, &trip, person, &context, &headers, &state, &code).await?;
-    cookies::end_trip(&mut response, ui.secure_cookies);
+    // Without the cookie, the sign-in did not start in this browser.
+    let secret = cookies::attempt(&headers).ok_or(AppError::Conflict(Conflict::SignInNotBegun))?;
+    let attempt = SignInAttempt { provider: &provider, secret: &secret, base_url: &context.base_url };
+    let mut response = arrived(&ui, &attempt, person, &context, &headers, &state, &code).await?;
+    cookies::end_attempt(&mut response, ui.secure_cookies);
     Ok(response)
 }
 
 async fn arrived(
     ui: &Ui,
-    trip: &Trip<'_>,
+    attempt: &SignInAttempt<'_>,
     person: Result<SignedIn, PageError>,
     context: &Context,
     headers: &HeaderMap,
@@ -64,12 +65,12 @@ async fn arrived(
 ) -> Result<Response, PageError> {
     match person {
         Ok(person) if cookies::wants_link(headers, &person.secret) => {
-            trip.link(&ui.app, &person.caller, state, code).await?;
+            attempt.link(&ui.app, &person.caller, state, code).await?;
             Ok(done("/account/security#identities", "identity-linked"))
         }
         Ok(_) | Err(PageError::SignIn { .. }) => {
             let device = cookies::device(headers);
-            let secret = trip.sign_in(&ui.app, state, code, &device, &context.origin("session")).await?;
+            let secret = attempt.sign_in(&ui.app, state, code, &device, &context.origin("session")).await?;
             let mut response = Redirect::to("/").into_response();
             cookies::start(&mut response, &secret, ui.secure_cookies);
             Ok(response)
@@ -86,8 +87,8 @@ struct LeavePage {
     name: String,
 }
 
-/// An account elsewhere opens the one here for good, so the password is asked for. The way there is a link on the answer:
-/// a form may lead nowhere but to us.
+/// A linked external account gives lasting access to this account, so the password is required. The response contains a
+/// link to the provider, because the content security policy allows forms only to our own pages.
 pub(crate) async fn link(
     State(ui): State<Arc<Ui>>,
     person: SignedIn,

@@ -1,4 +1,4 @@
-//! Notices: what people were told, what is on its way, and what could not be delivered.
+//! Notices: delivered, pending and undelivered messages.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
 pub(crate) async fn retry(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
     let id: i64 = id.parse().map_err(|_| AppError::NotFound(Resource::Notice))?;
     match notices::retry(&ui.app, &person.caller, NoticeId(id)).await {
-        // Somebody else was faster; it is what was wanted.
+        // Somebody else has already retried it, so the goal is reached.
         Ok(()) | Err(AppError::Conflict(_)) => Ok(done("/notices?status=undelivered", "retried")),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! The overview: am I safe? The answer stands in the first line; what needs somebody comes next.
+//! The overview: the first line answers "is everything backed up?", followed by what needs attention.
 
 use std::sync::Arc;
 
@@ -33,13 +33,13 @@ use crate::view::{everything, health};
 #[template(path = "overview.html")]
 struct OverviewPage {
     frame: Frame,
-    /// The answer to the question, and whether it is a good one.
+    /// The first line of the page, and its CSS class.
     answer: String,
     answer_class: &'static str,
     proven: String,
     proven_at: Option<Markup>,
     needs: Vec<Need>,
-    /// Tasks whose old backups are not removed: number, label and why.
+    /// Tasks whose old backups are not removed: id, label and reason.
     held: Vec<(i64, String, String)>,
     counts: Vec<(Markup, String, String)>,
     next: Option<(i64, String, Markup)>,
@@ -52,7 +52,7 @@ struct OverviewPage {
     cards: Vec<Line>,
     upcoming: Vec<(i64, String, Markup)>,
     live: Vec<RunLine>,
-    /// The way from nothing to a first proven backup, until somebody has gone it.
+    /// The steps to the first verified backup; empty once there is one.
     steps: Vec<Step>,
 }
 
@@ -77,7 +77,7 @@ struct Day {
     average: String,
 }
 
-/// A task, and its last days and sizes.
+/// A task with its results of the last days and its backup sizes.
 struct Line {
     task: tasks::Line,
     squares: Vec<Square>,
@@ -119,7 +119,7 @@ fn line(reader: &Reader, card: &Card) -> Line {
     }
 }
 
-/// The answer in the first line.
+/// The first line of the page, and its CSS class.
 fn answer(reader: &Reader, overview: &Overview) -> (String, &'static str) {
     let t = reader.t;
     let count = |wanted: fn(TaskHealth) -> bool| -> i64 {
@@ -162,7 +162,7 @@ fn needs(reader: &Reader, overview: &Overview) -> Vec<Need> {
     all.into_iter().filter(|(count, ..)| *count > 0).map(need).collect()
 }
 
-/// What is still to do before the first backup is proven; nothing once it is.
+/// The steps to the first verified backup; empty once there is one.
 async fn steps(ui: &Ui, person: &SignedIn, overview: &Overview) -> Result<Vec<Step>, crate::problem::PageError> {
     if overview.proven_at.is_some() {
         return Ok(Vec::new());
@@ -292,7 +292,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     };
     let page = |cards, steps| OverviewPage {
         frame: frame.clone(),
-        answer: "1 task needs you.".into(),
+        answer: "1 task needs attention.".into(),
         answer_class: "failed",
         proven: "1 of 1".into(),
         proven_at: time(),

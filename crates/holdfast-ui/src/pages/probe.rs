@@ -1,4 +1,4 @@
-//! Looking around on a server: its folders, its databases, and how much a task would copy.
+//! Browsing a server: its folders, its databases, and the estimated size of a task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +22,15 @@ use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::advice;
 
-/// How long a page waits for a worker's answer before it says that it is still looking.
+/// How long a page waits for a worker's answer before it reports that there is none yet.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What does not go with whoever looks around; of secrets only that they were typed.
+/// Fields that are not carried along while browsing.
 const LEFT_BEHIND: [&str; 5] = ["csrf", "do", "path", "said", CARRIED];
+/// For these only the fact that they were typed is carried along.
 const SECRETS: [&str; 2] = ["encryption_password", "heartbeat_url"];
-/// Marks a form that comes back: what it does not hold was empty.
+/// Marks the values of a form that was left for browsing: a field that is missing among them was empty.
 pub(crate) const CARRIED: &str = "carried";
-/// Addresses longer than this are refused by servers in between; the longest texts then stay behind.
+/// Proxies reject URLs longer than this. Beyond it, the longest values are dropped.
 const CARRIED_BYTES: usize = 4000;
 
 #[derive(Template)]
@@ -39,12 +40,12 @@ struct ProbePage {
     title: String,
     up: (String, String),
     crumbs: Vec<(String, String)>,
-    /// What stood in the form, and the address that it came from.
+    /// The values of the form, and in `back` its address.
     carried: Vec<(String, String)>,
     back: String,
-    /// Where folders are looked into.
+    /// The address that lists a folder.
     inside: String,
-    /// A folder or all databases as a whole.
+    /// Selects the current folder, or all databases.
     here: Option<Pick>,
     items: Vec<Item>,
     note: String,
@@ -53,7 +54,7 @@ struct ProbePage {
     again: Option<String>,
 }
 
-/// A choice: a field of the form with its new value, and all fields that change with it.
+/// A selectable item: the field to submit with its value, and, for the script, all form fields that it sets.
 struct Pick {
     label: String,
     name: &'static str,
@@ -64,19 +65,19 @@ struct Pick {
 struct Item {
     name: String,
     size: Option<Markup>,
-    /// Leads further in.
+    /// The path to open, if this is a folder.
     path: Option<String>,
     pick: Pick,
 }
 
-/// What somebody takes along while they look around.
+/// The values of a form that is carried along while the user browses.
 #[derive(Clone, Default)]
 pub(crate) struct CarriedForm {
     fields: Vec<(String, String)>,
     back: String,
 }
 
-/// What stands in a form that can be left for a look around.
+/// Collects the form values to carry along while browsing.
 pub(crate) fn carried(form: &Form, back: &str) -> CarriedForm {
     let mut fields: Vec<(String, String)> = Vec::new();
     for (name, value) in form.fields().filter(|(name, value)| !LEFT_BEHIND.contains(name) && !value.is_empty()) {
@@ -97,7 +98,7 @@ pub(crate) fn carried(form: &Form, back: &str) -> CarriedForm {
         fields.remove(longest);
     }
     fields.push((CARRIED.to_owned(), "on".to_owned()));
-    // Only to a form of ours.
+    // Return only to one of our own forms.
     let back = if back.starts_with("/tasks/") { back } else { "/tasks/new" };
     CarriedForm { fields, back: back.to_owned() }
 }
@@ -106,19 +107,19 @@ fn encoded(fields: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
 }
 
-/// A folder or file.
+/// Selects a folder or file.
 fn pick_path(label: String, path: &str) -> Pick {
     let fields = encoded(&[("type", "files"), ("source_path", path)]);
     Pick { label, name: "picked_path", value: path.to_owned(), fields }
 }
 
-/// A database with its engine; without a name it is all of them.
+/// Selects a database of an engine; an empty name selects all databases.
 fn pick_database(label: String, engine: &str, name: &str) -> Pick {
     let fields = encoded(&[("type", "database"), ("database_name", name), ("database_engine", engine)]);
     Pick { label, name: "picked_database", value: format!("{engine} {name}"), fields }
 }
 
-/// What was picked, in place of what stood in the form.
+/// Applies the selected item to the values of the form.
 pub(crate) fn unpack(values: Values) -> Values {
     let (path, database) = (values.text("picked_path").to_owned(), values.text("picked_database").to_owned());
     if !path.is_empty() {
@@ -137,14 +138,14 @@ pub(crate) async fn show_browse(State(ui): State<Arc<Ui>>, person: SignedIn, Pat
     let query = &person.query;
     let mut carried_form = carried(query, &query.text("back"));
     if query.text("remote_server_id").is_empty() {
-        // From the server's own page there is no form yet.
+        // Opened from the server's page, so there is no form yet.
         carried_form.fields = vec![("remote_server_id".to_owned(), server.to_string())];
     }
     let path = Some(query.text("path")).filter(|path| path.starts_with('/')).unwrap_or_else(|| "/".to_owned());
     browse(&ui, &person, server, &path, carried_form).await
 }
 
-/// What is in a folder of a server.
+/// Lists a folder on a server.
 pub(crate) async fn browse(
     ui: &Ui,
     person: &SignedIn,
@@ -169,7 +170,7 @@ pub(crate) async fn browse(
     Ok(render(StatusCode::OK, &page))
 }
 
-/// Which databases a server has.
+/// Lists the databases of a server.
 pub(crate) async fn databases(
     ui: &Ui,
     person: &SignedIn,
@@ -194,7 +195,7 @@ pub(crate) async fn databases(
     Ok(render(StatusCode::OK, &page))
 }
 
-/// How much a task would copy.
+/// Shows how much a task would copy.
 pub(crate) async fn size(
     ui: &Ui,
     person: &SignedIn,
@@ -298,7 +299,7 @@ async fn page(
     })
 }
 
-/// Each folder above a path, from the root on.
+/// The folders of a path from the root down, each with its name and full path.
 pub(crate) fn crumbs(path: &str) -> Vec<(String, String)> {
     let mut crumbs = vec![("/".to_owned(), "/".to_owned())];
     let mut at = String::new();
@@ -343,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stood_in_the_form_comes_back_but_for_secrets() {
+    fn form_values_are_carried_along_except_secrets() {
         let form = Form::of_query(Some(
             "label=a&tag_ids=1&tag_ids=2&encryption_password=x&csrf=y&do=browse&source_path=/old&type=files",
         ));
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_picked_stands_in_the_form() {
+    fn the_selected_item_is_applied_to_the_form() {
         let form = |query: &str| unpack(Values::of(&Form::of_query(Some(query))));
         let files = form("type=database&picked_path=/a+b");
         assert_eq!((files.text("type"), files.text("source_path")), ("files", "/a b"));
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_folder_on_the_way_is_a_step() {
+    fn every_folder_of_a_path_is_a_crumb() {
         assert_eq!(crumbs("/"), [("/".into(), "/".into())]);
         let names: Vec<String> = crumbs("/var//www/").into_iter().map(|(_, at)| at).collect();
         assert_eq!(names, ["/", "/var", "/var/www"]);

@@ -1,4 +1,4 @@
-//! Restores: where to, what of it, and one clear summary before anything moves.
+//! Restores: the form with the target and the selection, and a summary to confirm before anything is written.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn input(form: &Form, content: Content) -> RestoreInput {
     }
 }
 
-/// What was chosen travels with the form.
+/// The selected entries as hidden fields of the form.
 fn chosen(form: &Form) -> String {
     let hidden = |path: &str| format!("<input type=\"hidden\" name=\"entry\" value=\"{}\">", escaped(path));
     form.texts("entry").map(hidden).collect()
@@ -88,7 +88,7 @@ async fn form_page(
     asked.push(fields.switch("overwrite", t.say("restore-overwrite")).hint(hint));
     let hint = match content.coverage() {
         Coverage::Files => Some(t.say("restore-no-owner-files")),
-        // A file has no owners within it.
+        // A database that is a file has no owners inside it.
         Coverage::Database(engine) if engine.is_file() => None,
         Coverage::Database(_) | Coverage::Server(_) | Coverage::ServerAsOne(_) => {
             Some(t.say("restore-no-owner-database"))
@@ -126,7 +126,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     Ok(page.show(StatusCode::OK))
 }
 
-/// Most things go back to where they came from.
+/// Preselects the server that the backup came from.
 async fn origin(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Values, PageError> {
     let Some(task) = row.task_id else { return Ok(Values::default()) };
     let task = tasks::show(&ui.app, &person.caller, task).await?;
@@ -142,7 +142,7 @@ struct SummaryPage {
     made: Markup,
     what: String,
     chosen: Vec<String>,
-    /// Of everything; how much a part of it is, is not known before.
+    /// The size of the whole backup; `None` for a selection, whose size is not known in advance.
     size: Option<Markup>,
     server: String,
     target: String,
@@ -151,7 +151,7 @@ struct SummaryPage {
     hidden: Vec<(String, String)>,
 }
 
-/// Shows what will happen; with `do=restore`, has it happen.
+/// Shows a summary of the restore; with `do=restore`, starts it.
 pub(crate) async fn submit(
     State(ui): State<Arc<Ui>>,
     person: SignedIn,

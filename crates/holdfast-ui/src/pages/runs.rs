@@ -1,4 +1,4 @@
-//! Runs: what is under way, what was, and one run with its log. Messages lead here.
+//! Runs: current and past runs, and the page of one run with its log. Notifications link to it.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::{Pager, advice, listing, run_duration, run_kind, run_state};
 
-/// Lines of a log that are shown while it grows.
+/// The number of log lines shown while a run is in progress.
 const TAIL: i64 = 200;
 
 /// A run in a list.
 pub(crate) struct RunLine {
     pub id: i64,
-    /// What its task is called, where that is not clear anyway.
+    /// The label of its task; empty on the page of that task.
     pub task: String,
     pub kind: String,
     pub state: Markup,
@@ -81,7 +81,7 @@ impl RunLine {
     }
 }
 
-/// A run while it is under way.
+/// A queued or running run.
 pub(crate) struct Live {
     pub id: i64,
     pub what: String,
@@ -89,7 +89,7 @@ pub(crate) struct Live {
     pub facts: Vec<(String, String)>,
     pub log: String,
     pub is_stopping: bool,
-    /// Short ones end by themselves before anybody could.
+    /// Short runs end before anybody could cancel them.
     pub can_cancel: bool,
 }
 
@@ -103,7 +103,7 @@ impl Live {
         let t = reader.t;
         let is_queued = run.status == RunStatus::Queued;
         let total = run.bytes_total;
-        // An estimate that turned out too small is none.
+        // If the estimate turned out too small, show no percentage.
         let percent = (total > 0 && run.bytes_read <= total).then(|| run.bytes_read * 100 / total);
         let mut facts = Vec::new();
         if !is_queued {
@@ -219,7 +219,7 @@ fn parse(id: &str) -> Result<RunId, PageError> {
     Ok(RunId(id))
 }
 
-/// Where a run belongs.
+/// The parent page of a run.
 async fn up(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<(String, String), PageError> {
     let t = person.t();
     Ok(match run.subject.ids() {
@@ -230,7 +230,7 @@ async fn up(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<(String, String)
         RunIds { backup: Some(id), .. } => (format!("/backups/{id}"), t.with("backup-title", "id", id.to_string())),
         RunIds { server: Some(id), .. } => (format!("/servers/{id}"), t.say("nav-servers")),
         RunIds { destination: Some(id), .. } => (format!("/destinations/{id}"), t.say("nav-destinations")),
-        // Streams have no page of their own.
+        // Streams have no page.
         RunIds { task: None, backup: None, server: None, destination: None, stream: _ } => {
             ("/runs".to_owned(), t.say("runs-title"))
         }
@@ -365,6 +365,6 @@ mod tests {
         assert_eq!(live(50, 200).percent, Some(25));
         assert_eq!(live(300, 200).percent, None);
         assert_eq!(live(300, 0).percent, None);
-        assert!(live(50, 250).facts.iter().any(|(_, value)| value == "3 s"), "two seconds and what is begun");
+        assert!(live(50, 250).facts.iter().any(|(_, value)| value == "3 s"), "two full seconds, rounded up");
     }
 }

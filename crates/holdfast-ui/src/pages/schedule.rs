@@ -1,11 +1,11 @@
-//! A schedule in words, with the reader's own time where it differs.
+//! Schedules in words, with the reader's local time if it differs.
 
 use holdfast_core::clock;
 use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay, Zone};
 
 use crate::human::Reader;
 
-/// When a task runs, in words; with the reader's own time where it differs.
+/// When a task runs, in words; with the reader's local time if it differs.
 pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
     let t = reader.t;
     if let Some(cron) = &schedule.cron {
@@ -13,7 +13,7 @@ pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
             Some(zone) => t.with2("schedule-cron-zone", "cron", cron.as_str(), "zone", zone.name()),
             None => t.with("schedule-cron", "cron", cron.as_str()),
         };
-        // The library describes expressions in English alone.
+        // The library describes expressions only in English.
         return if t.code() == "en" { format!("{} ({text})", cron.describe()) } else { text };
     }
     let time = schedule.time.unwrap_or(TimeOfDay::MIDNIGHT);
@@ -30,13 +30,13 @@ pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
         }
         Frequency::Monthly => t.with2("schedule-monthly", "day", schedule.day_of_month, "time", at),
     };
-    // The zone of a task is mostly that of whoever reads this; the times of its next runs are shown beside it.
+    // The time zone of a task is usually the reader's own, and the next runs are shown in local time next to it.
     let offset = clock::offset_secs(reader.now, &reader.zone);
     if offset == 0 || schedule.zone.is_some() {
         return words;
     }
     let there = time.shifted(offset).to_string();
-    // Its day may be another one there.
+    // The local time may fall on another weekday.
     let minutes: i64 = utc_minutes(time) + i64::from(offset).div_euclid(60);
     let local = match (schedule.frequency, minutes.div_euclid(24 * 60)) {
         (Frequency::Weekly, days) if days != 0 => {

@@ -1,4 +1,4 @@
-//! The search: anything with a name, by a part of it.
+//! The search for tasks, servers, destinations, streams and tags by a part of their name.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::everything;
 
-/// Finds of each kind; whoever needs more goes to the kind's own list.
+/// The maximum number of results per kind; the list of each kind shows more.
 const FINDS: i64 = 10;
 
 #[derive(Template)]

@@ -1,4 +1,4 @@
-//! Security of an account: its password, two-factor sign-in with recovery codes, and where it is signed in.
+//! Account security: the password, two-factor sign-in with recovery codes, active sessions and linked accounts.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ struct SecurityPage {
     password: Vec<Control>,
     has_two_factor: bool,
     codes_left: i64,
-    /// To confirm what weakens the account.
+    /// The password, to confirm changes that weaken the account.
     confirm: Control,
     sessions: Vec<SessionLine>,
     identities: Vec<IdentityLine>,
@@ -40,7 +40,7 @@ struct SecurityPage {
 struct IdentityLine {
     provider: String,
     name: String,
-    /// What the account is called there, once it is linked.
+    /// The name of the linked account; `None` if none is linked.
     account: Option<String>,
 }
 
@@ -68,7 +68,7 @@ struct CodesPage {
     codes: Vec<String>,
 }
 
-/// What a browser says it is, in a few words.
+/// A short description of a `User-Agent`.
 fn device_words(agent: &str) -> String {
     let browsers =
         [("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari")];
@@ -146,7 +146,7 @@ pub(crate) async fn change_password(State(ui): State<Arc<Ui>>, person: SignedIn,
     }
 }
 
-/// What somebody wants to keep beside a new password.
+/// What stays valid when the password changes.
 pub(crate) fn keep(form: &Form) -> accounts::Keep {
     accounts::Keep { tokens: form.is_on("keep_tokens"), identities: form.is_on("keep_identities") }
 }
@@ -190,7 +190,7 @@ pub(crate) async fn show_two_factor(State(ui): State<Arc<Ui>>, person: SignedIn)
     proposal_page(&ui, &person, &proposal, &Errors::default(), StatusCode::OK).await
 }
 
-/// The secret comes back with the form: only its owner has seen it, and it holds from now on.
+/// The secret comes back with the form. Only its owner has seen it, and it takes effect once it is confirmed.
 pub(crate) async fn confirm_two_factor(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     let secret = Secret::new(form.text("secret"));
     match two_factor::confirm(&ui.app, &person.caller, &secret, &form.text("code")).await {
@@ -208,7 +208,7 @@ async fn show_codes(ui: &Ui, person: &SignedIn, codes: &[Secret]) -> PageResult 
     Ok(render(StatusCode::CREATED, &CodesPage { frame: person.frame(ui, Section::Account).await?, codes }))
 }
 
-/// What weakens the account needs the password again.
+/// Asks for the password again before a change that weakens the account. The inner `Err` is the page with the error.
 pub(crate) async fn confirmed(
     ui: &Ui,
     person: &SignedIn,
@@ -236,7 +236,7 @@ pub(crate) async fn change_two_factor(State(ui): State<Arc<Ui>>, person: SignedI
     Ok(done("/account/security", "two-factor-off"))
 }
 
-/// The address for an authenticator as a picture of squares.
+/// Draws the authenticator URL as a QR code.
 fn draw(text: &str) -> Result<Markup, AppError> {
     let code =
         QrCode::with_error_correction_level(text, EcLevel::M).map_err(|error| AppError::Internal(error.to_string()))?;
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_told_in_a_few_words() {
+    fn user_agents_are_described_briefly() {
         let firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0";
         let safari = "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605 Version/17.0 Safari/604.1";
         assert_eq!(device_words(firefox), "Firefox, Linux");

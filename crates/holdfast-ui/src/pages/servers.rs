@@ -1,4 +1,4 @@
-//! Servers: the list, one server with what the last check found, and its form.
+//! Servers: the list, the page of one server with the result of its last check, and the form.
 
 use std::sync::Arc;
 
@@ -129,14 +129,14 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
 
 fn input(form: &Form) -> Input {
     let mut input = form.input(server::fields());
-    // An empty port is the usual one.
+    // An empty port means the default.
     if input.get(server::PORT.name) == Some(&Value::Null) {
         input.set(server::PORT.name, DEFAULT_PORT);
     }
     input
 }
 
-/// What is special about servers among all that people keep.
+/// Servers as a [`FormResource`].
 pub(crate) struct Server;
 
 impl FormResource for Server {

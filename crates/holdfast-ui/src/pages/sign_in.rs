@@ -1,4 +1,4 @@
-//! Signing in and out, accounts that a link opens, a new password by mail, and registration where it is allowed.
+//! Signing in and out, set-up and invitation links, password reset by email, and registration if it is allowed.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ struct SignInPage {
     providers: Vec<Provider>,
 }
 
-/// A page with one form for somebody who is not signed in.
+/// A page with one form for a visitor who is not signed in.
 #[derive(Template)]
 #[template(path = "visitor_form.html")]
 struct VisitorPage {
@@ -136,7 +136,7 @@ pub(crate) async fn submit(
     }
 }
 
-/// A person's first form: who they are, and their password.
+/// The fields to create an account: name, email, password and time zone.
 fn person_fields(fields: &Fields<'_>, is_email_given: bool) -> Vec<Control> {
     let t = fields.t;
     let email = fields.of_type("email", "email", t.say("sign-in-email")).required().autocomplete("username");
@@ -233,7 +233,7 @@ pub(crate) async fn submit_link(
     }
 }
 
-/// Everything that is wrong with the form at once.
+/// Checks the form, and reports the errors of all fields together.
 fn drafted(form: &Form, password: &Secret) -> Result<UserDraft, Errors> {
     let draft = UserDraft::check(&form.text("name"), &form.text("email"), &form.text("timezone"), false);
     match (draft, check_password(password)) {
@@ -327,7 +327,7 @@ pub(crate) async fn sign_out(State(ui): State<Arc<Ui>>, person: SignedIn, _: For
     Ok(response)
 }
 
-/// Light, dark, or as the system wishes.
+/// Sets the theme: light, dark, or that of the system.
 pub(crate) async fn set_theme(State(ui): State<Arc<Ui>>, form: Form) -> Response {
     let wanted = form.text("theme");
     let theme = Theme::ALL.into_iter().find(|theme| theme.as_str() == wanted).unwrap_or_default();
@@ -337,7 +337,7 @@ pub(crate) async fn set_theme(State(ui): State<Arc<Ui>>, form: Form) -> Response
     response
 }
 
-/// Pages about problems know nobody; they speak the language of whoever signed in last.
+/// Error pages do not know the user, so they use the language of the last sign-in in this browser.
 async fn remember_language(ui: &Ui, response: &mut Response, secret: &Secret) {
     if let Ok((_, user)) = sessions::caller(&ui.app, secret.reveal(), Origin::default()).await {
         cookies::remember_language(response, Translator::of(&user.language), ui.secure_cookies);

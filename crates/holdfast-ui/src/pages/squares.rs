@@ -1,4 +1,4 @@
-//! Days as small squares, good or bad.
+//! Daily results as small coloured squares.
 
 use holdfast_app::overview::DayResult;
 use holdfast_core::clock;
@@ -11,7 +11,7 @@ pub(crate) struct Square {
     pub text: String,
 }
 
-/// The last days of a task, each with its date and what happened.
+/// The results of the last days as squares, each with its date and result as text.
 pub(crate) fn squares(reader: &Reader, days: &[DayResult]) -> Vec<Square> {
     let square = |(number, result): (usize, &DayResult)| {
         let at = clock::days_before(reader.now, (days.len() - 1 - number) as i64, &reader.zone);

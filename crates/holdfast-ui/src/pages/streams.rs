@@ -1,4 +1,4 @@
-//! Notification streams: the list with what each met last, and their form.
+//! Notification streams: the list with the last delivery result of each, and the form.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ struct Line {
     label: String,
     kind: String,
     tells: String,
-    /// What the last message met, or the last test.
+    /// The result of the last message or test.
     state: Markup,
     answer: String,
     at: Option<Markup>,
@@ -93,7 +93,7 @@ fn input(form: &Form, is_new: bool) -> Input {
     input
 }
 
-/// What is special about streams among all that people keep.
+/// Notification streams as a [`FormResource`].
 pub(crate) struct Stream;
 
 impl FormResource for Stream {

@@ -1,4 +1,4 @@
-//! Tags: words that people sort their tasks by.
+//! Tags, which organize tasks.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::{FormPage, Pager, listing};
 
-/// What a tag without a colour begins with when it gets one.
+/// The colour that the form preselects for a tag without one.
 const COLOUR: &str = "#0b5cad";
 
 #[derive(Template)]
@@ -66,7 +66,7 @@ fn input(form: &Form) -> Input {
     input
 }
 
-/// What is special about tags among all that people keep.
+/// Tags as a [`FormResource`].
 pub(crate) struct Tag;
 
 impl FormResource for Tag {
@@ -78,7 +78,7 @@ impl FormResource for Tag {
     const RESOURCE: Resource = Resource::Tag;
     const ADD: &'static str = "tag-add";
     const ADDED: &'static str = "saved";
-    /// A tag is a word.
+    /// A tag is easily created again.
     const DELETE_MEANS: Option<&'static str> = None;
 
     fn blank() -> Values {
@@ -144,7 +144,7 @@ impl FormResource for Tag {
     }
 }
 
-/// Fields for colours know only the long form.
+/// The long form of a colour, because `<input type="color">` does not accept the short one.
 fn six_digits(colour: &str) -> String {
     match colour.len() {
         4 => colour.chars().flat_map(|c| std::iter::repeat_n(c, if c == '#' { 1 } else { 2 })).collect(),

@@ -1,5 +1,5 @@
-//! The form of a task, which teaches: it says the schedule in words, shows the next runs, lets people look around on the
-//! server, and tells how much there is to copy.
+//! The form of a task. It describes the schedule in words, previews the next runs, lets users browse the server, and
+//! estimates how much there is to copy.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::{FormPage, everything};
 
-/// Runs that the form shows ahead.
+/// The number of upcoming runs that the form shows.
 const NEXT_RUNS: usize = 5;
 
-/// The schedule in words and its next runs, or what is wrong with it.
+/// The schedule in words and its next runs, or its errors.
 fn preview(reader: &Reader, form: &Form) -> Markup {
     let mut errors = Errors::default();
     let checked = Schedule::check(&mut errors, &input(form), None, reader.now);
@@ -64,25 +64,25 @@ pub(crate) async fn show_preview(person: SignedIn) -> Response {
 fn input(form: &Form) -> Input {
     let mut input = form.input(task::fields());
     if form.text("frequency") == Frequency::Custom.as_str() {
-        // An expression stands for itself; what it stands in front of stays.
+        // The cron expression overrides frequency and time, whose stored values are kept.
         input.remove("frequency");
         input.remove("time_to_run_at");
-        // An empty expression is a wrong one, not none.
+        // An empty expression must be reported as an error, not mean that there is none.
         if form.text("custom_cron").trim().is_empty() {
             input.set("custom_cron", "?");
         }
     } else {
         input.set("custom_cron", Value::Null);
     }
-    // A path of a database says nothing.
+    // A database task has no source path.
     if form.text("type") == TaskKind::Database.as_str() {
         input.set("source_path", Value::Null);
     }
     input
 }
 
-/// A broken expression also leaves the frequency without its meaning; one word about it is enough.
-fn told_once(errors: &Errors) -> Errors {
+/// An invalid cron expression also makes the frequency invalid; only the first error is shown.
+fn without_repeats(errors: &Errors) -> Errors {
     let mut told = Errors::default();
     told.add_all(errors, |field| (field != "frequency" || !errors.has("custom_cron")).then_some(field));
     told
@@ -102,7 +102,7 @@ fn values(task: &Task) -> Values {
         .set_all(task::TAGS.name, task.tag_ids.iter().map(i64::to_string))
 }
 
-/// As the API has it for what is not said.
+/// The initial values of a new task, with the same defaults as the API.
 fn defaults(query: &Form, now: Timestamp) -> Values {
     let values = Values::default()
         .set("day_of_week", schedule::weekday_number(now).to_string())
@@ -115,7 +115,7 @@ fn defaults(query: &Form, now: Timestamp) -> Values {
     picked(query, values)
 }
 
-/// What stands in the form when somebody comes back to it, or what a link says about a new one.
+/// The values carried back from browsing, or those that a link presets.
 fn picked(query: &Form, values: Values) -> Values {
     if query.is_on(probe::CARRIED) {
         return probe::unpack(Values::of(query));
@@ -124,7 +124,7 @@ fn picked(query: &Form, values: Values) -> Values {
     probe::unpack(fields.fold(values, |values, (name, value)| values.set(name, value)))
 }
 
-/// What the form is for.
+/// The purpose of the form.
 enum For<'a> {
     New,
     Edit(&'a Task),
@@ -147,7 +147,7 @@ async fn form_page(
     let tags = tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
     let (mut servers, mut destinations): (Vec<_>, Vec<_>) = (servers.collect(), destinations.collect());
     let (mut streams, mut tags): (Vec<_>, Vec<_>) = (streams.collect(), tags.collect());
-    // What is chosen stands among the choices, however many there are.
+    // The lists are limited, so add selected items that are not among them.
     let caller = &person.caller;
     for id in missing(values, "remote_server_id", &servers) {
         let row = servers::show(&ui.app, caller, ServerId(id)).await;
@@ -227,7 +227,7 @@ async fn form_page(
     })
 }
 
-/// What is chosen and not among the choices.
+/// The selected ids that are not among the choices.
 fn missing(values: &Values, name: &str, choices: &[(String, String)]) -> Vec<i64> {
     let is_missing = |value: &&str| !choices.iter().any(|(known, _)| known == value);
     values.texts(name).filter(is_missing).filter_map(|value| value.parse().ok()).collect()
@@ -383,7 +383,7 @@ pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> Pag
     Ok(form_page(&ui, &person, For::New, &values, shown, &Errors::default()).await?.show(StatusCode::OK))
 }
 
-/// The schedule that stands in a form before anybody typed.
+/// The schedule fields of the initial values, as a form for the preview.
 fn of_values(values: &Values) -> Form {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for name in ["frequency", "time_to_run_at", "day_of_week", "day_of_month", "custom_cron"] {
@@ -392,7 +392,7 @@ fn of_values(values: &Values) -> Form {
     Form::of_query(Some(&query.finish()))
 }
 
-/// What else than saving somebody asked for with the form.
+/// Handles the buttons other than "save": browse folders, list databases, estimate the size.
 async fn side_step(ui: &Ui, person: &SignedIn, form: &Form, back: &str) -> Result<Option<Response>, PageError> {
     let server = form.text("remote_server_id").parse().map(ServerId);
     let asked = match (form.text("do").as_str(), server) {
@@ -409,7 +409,7 @@ async fn side_step(ui: &Ui, person: &SignedIn, form: &Form, back: &str) -> Resul
     };
     match asked {
         Ok(run) => Ok(Some(probe::size(ui, person, run, probe::carried(form, back)).await?)),
-        // The form says what is missing.
+        // The form is shown again with its errors.
         Err(AppError::Invalid(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -423,7 +423,7 @@ pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Fo
     let errors = match form.text("do").as_str() {
         "" => match tasks::create(&ui.app, &person.caller, &input(&form)).await {
             Ok(task) => return Ok(done(&format!("/tasks/{}", task.row.id), "task-created")),
-            Err(AppError::Invalid(errors)) => told_once(&errors),
+            Err(AppError::Invalid(errors)) => without_repeats(&errors),
             Err(error) => return Err(error.into()),
         },
         _ => check(&form, &person),
@@ -432,7 +432,7 @@ pub(crate) async fn create(State(ui): State<Arc<Ui>>, person: SignedIn, form: Fo
     Ok(page.show(if errors.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }))
 }
 
-/// What is wrong with the form so far.
+/// The errors of the fields that a preview or a size estimate needs.
 fn check(form: &Form, person: &SignedIn) -> Errors {
     let mut errors = Errors::default();
     if form.text("do") == "size" {
@@ -440,7 +440,7 @@ fn check(form: &Form, person: &SignedIn) -> Errors {
     } else {
         Schedule::check(&mut errors, &input(form), None, person.reader.now);
     }
-    told_once(&errors)
+    without_repeats(&errors)
 }
 
 pub(crate) async fn show_edit(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
@@ -465,7 +465,7 @@ pub(crate) async fn update(
     let errors = match form.text("do").as_str() {
         "" => match tasks::update(&ui.app, &person.caller, id, &input(&form)).await {
             Ok(_) => return Ok(done(&format!("/tasks/{id}"), "saved")),
-            Err(AppError::Invalid(errors)) => told_once(&errors),
+            Err(AppError::Invalid(errors)) => without_repeats(&errors),
             Err(error) => return Err(error.into()),
         },
         _ => check(&form, &person),
@@ -474,7 +474,7 @@ pub(crate) async fn update(
     Ok(page.show(if errors.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }))
 }
 
-/// A new task with the settings of another, but for its secrets.
+/// The form for a new task with the settings of another, except its secrets.
 pub(crate) async fn show_copy(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
     let task = tasks::show(&ui.app, &person.caller, parse(&id)?).await?;
     let label = person.t().with("task-copy-of", "name", &task.row.label);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_says_itself_and_its_next_runs() {
+    fn the_preview_shows_the_schedule_and_its_next_runs() {
         let shown = |query: &str| preview(&reader("en"), &Form::of_query(Some(query))).0;
         let daily = shown("frequency=daily&time_to_run_at=03:00");
         assert!(daily.contains("Every day at 03:00 UTC (04:00 your time)"), "{daily}");
@@ -516,11 +516,11 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_thing_is_told_once() {
+    fn an_invalid_cron_expression_is_reported_once() {
         let form = Form::of_query(Some("frequency=custom&custom_cron=x"));
         let mut errors = Errors::default();
         Schedule::check(&mut errors, &input(&form), None, reader("en").now);
-        let told = told_once(&errors);
+        let told = without_repeats(&errors);
         assert!(told.has("custom_cron") && !told.has("frequency"));
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks in a few words, and their ids in addresses.
+//! Short descriptions of tasks, and the parsing of task ids in URLs.
 
 use holdfast_app::{AppError, Resource};
 use holdfast_core::ids::TaskId;
@@ -13,7 +13,7 @@ pub(crate) fn parse(id: &str) -> Result<TaskId, PageError> {
     Ok(TaskId(id))
 }
 
-/// What a task copies, in a few words.
+/// A short description of what a task copies.
 pub(crate) fn source_words(t: Translator, row: &TaskRow) -> String {
     match &row.spec.source {
         SourceSpec::Files(source) if source.path.is_empty() => kind_words(t, TaskKind::Files),
@@ -25,7 +25,7 @@ pub(crate) fn source_words(t: Translator, row: &TaskRow) -> String {
     }
 }
 
-/// What a task copies, for lists of all kinds.
+/// The label of a task's type.
 pub(crate) fn kind_words(t: Translator, kind: TaskKind) -> String {
     match kind {
         TaskKind::Files => t.say("task-files"),

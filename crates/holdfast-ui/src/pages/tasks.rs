@@ -1,4 +1,4 @@
-//! Tasks: the list with its filters and what can be done to several at once, and the page of one task.
+//! Tasks: the list with its filters and bulk actions, and the page of one task.
 
 use std::sync::Arc;
 
@@ -37,9 +37,9 @@ use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::{FormPage, Pager, advice, everything, health, listing, proof};
 
-/// Tasks that one click may change; a page of the list holds fewer.
+/// The maximum number of tasks per bulk action; a page of the list has fewer.
 const MOST_AT_ONCE: usize = 200;
-/// Runs and backups that a task's page shows; their own lists show the rest.
+/// The number of runs and of backups on a task's page; their own lists show all.
 const SHOWN: i64 = 15;
 
 #[derive(Template)]
@@ -48,7 +48,7 @@ struct TasksPage {
     frame: Frame,
     search: String,
     is_filtered: bool,
-    has_ground: bool,
+    has_prerequisites: bool,
     healths: Vec<(String, String, bool)>,
     tags: Vec<(i64, String, bool)>,
     servers: Vec<(i64, String, bool)>,
@@ -57,7 +57,7 @@ struct TasksPage {
     pager: Pager,
 }
 
-/// A task where it stands among others.
+/// A task in a list.
 pub(crate) struct Line {
     pub id: i64,
     pub label: String,
@@ -102,7 +102,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let labels: Vec<(i64, String)> =
         tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.0, row.label)).collect();
     let servers = servers::list(&ui.app, &all).await?.items;
-    let has_ground = !servers.is_empty()
+    let has_prerequisites = !servers.is_empty()
         && !destinations::list(&ui.app, &Listing { page: PageRequest { page: 1, per_page: 1 }, ..all })
             .await?
             .items
@@ -116,7 +116,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         frame: person.frame(&ui, Section::Tasks).await?,
         search: query.text("search"),
         is_filtered,
-        has_ground,
+        has_prerequisites,
         healths: known.collect(),
         servers: servers.into_iter().map(|row| (row.id.0, row.label, filter.server == Some(row.id.0))).collect(),
         tasks: page
@@ -135,7 +135,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     Ok(render(StatusCode::OK, &page))
 }
 
-/// Does the same to several tasks. What cannot be done to one of them is told; the others are done.
+/// Applies one action to several tasks. If it is refused for some of them, it is still applied to the others.
 pub(crate) async fn bulk(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     let ids = form.numbers("task");
     let back = form.text("back");
@@ -153,7 +153,7 @@ pub(crate) async fn bulk(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form
         };
         match did {
             Ok(()) => {}
-            // Running or paused already, gone meanwhile, or too many at once: the others are done all the same.
+            // Already running or paused, deleted in the meantime, or too many at once: continue with the others.
             Err(AppError::Conflict(_) | AppError::NotFound(_) | AppError::TooManyRequests { .. }) => refused += 1,
             Err(error) => return Err(error.into()),
         }
@@ -169,10 +169,10 @@ struct TaskPage {
     label: String,
     description: String,
     state: Markup,
-    /// What the state means, and what to do.
+    /// Why the task failed and what to do; empty if it did not fail.
     reason: String,
     overdue: Option<Markup>,
-    /// Why old backups are not removed; empty when they are.
+    /// Why old backups are not removed; empty if they are.
     held: String,
     is_paused: bool,
     is_running: bool,
@@ -284,7 +284,7 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
     })
 }
 
-/// Why old backups of a task are not removed; empty when they are.
+/// Why old backups of a task are not removed; empty if they are.
 pub(crate) fn held_words(t: crate::translator::Translator, row: &TaskRow) -> String {
     if row.retention_held_at.is_none() {
         return String::new();
@@ -440,11 +440,11 @@ pub(crate) async fn delete(
 pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
     use crate::view::state;
     let time = || Some(Markup("<time>now</time>".into()));
-    let list = |tasks, has_ground| TasksPage {
+    let list = |tasks, has_prerequisites| TasksPage {
         frame: frame.clone(),
         search: hostile.into(),
         is_filtered: false,
-        has_ground,
+        has_prerequisites,
         healths: vec![("failed".into(), "failed".into(), true)],
         tags: vec![(1, hostile.into(), true)],
         servers: vec![(1, hostile.into(), false)],

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::browser::{Browser, signed_in};
 
 on_both_engines! {
-    async fn the_first_start_gives_a_link_that_claims_the_administrator_once(app: TestApp) {
+    async fn the_link_of_the_first_start_creates_the_administrator_once(app: TestApp) {
         let FirstStart::Link(link) = accounts::ensure_admin(&app.app, None).await.unwrap() else {
             panic!("nobody has signed in yet")
         };
@@ -64,7 +64,7 @@ on_both_engines! {
             let others = browser.cookies.iter().filter(|(name, _)| *name != "holdfast_session");
             assert!(others.clone().all(|(_, value)| *value != session), "{path}: {:?}", browser.cookies);
         }
-        // Whoever has a session, or one that has ended, can still sign in.
+        // Signing in works with a valid session and with an expired one.
         let fields = [("email", "ada@example.org"), ("password", PASSWORD)];
         browser.get("/sign-in").await;
         assert_eq!(browser.submit("/sign-in", &fields).await.status, 303);
@@ -75,14 +75,14 @@ on_both_engines! {
         assert_eq!(browser.get("/account").await.status, 200);
     }
 
-    async fn messages_are_set_and_tried_again_on_the_account_page(app: TestApp) {
+    async fn undelivered_notices_are_retried_and_quiet_hours_are_set(app: TestApp) {
         let (ada, eve) = (app.user("ada").await, app.user("eve").await);
         let task = ada.task().await;
         let heard = json!({"notification_stream_ids": [ada.stream().await], "label": "<script>alert(1)</script>"});
         ada.client.put(&format!("/api/backup-tasks/{task}"), heard).await.expect(200);
         ada.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         app.run_until_idle().await;
-        // Mail cannot go anywhere here: the five tries come to nothing.
+        // Mail is not configured here: all five attempts fail.
         for seconds in [30, 120, 600, 3600] {
             app.clock.advance_secs(seconds);
             app.run_until_idle().await;
@@ -137,7 +137,7 @@ on_both_engines! {
         }
     }
 
-    async fn forms_from_elsewhere_change_nothing(app: TestApp) {
+    async fn cross_site_forms_change_nothing(app: TestApp) {
         app.user("ada").await;
         let mut browser = Browser::new(app.client());
         browser.get("/sign-in").await;
@@ -165,7 +165,7 @@ on_both_engines! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_two_factor_secret_that_is_none_of_ours_is_refused() {
+async fn a_two_factor_secret_that_was_not_issued_is_refused() {
     let app = TestApp::start(Engine::Sqlite).await;
     app.user("ada").await;
     let mut browser = signed_in(&app, "ada").await;
@@ -179,7 +179,7 @@ async fn a_two_factor_secret_that_is_none_of_ours_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn zero_characters_are_no_error_of_ours_on_any_database() {
+async fn nul_characters_cause_no_server_error_on_either_database() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let app = TestApp::start(engine).await;
         app.admin("ada").await;

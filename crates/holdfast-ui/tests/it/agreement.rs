@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::browser::{Browser, signed_in};
 
-/// One thing as the API is sent it and as a form is, and the field that must be refused; none when it is fine.
+/// The same input for the API and for a form, and the field that both must refuse; `None` when it is valid.
 struct Case {
     api: &'static str,
     page: &'static str,
@@ -22,7 +22,7 @@ fn case(
     Case { api, page, fields: fields.to_vec(), refused }
 }
 
-/// The body that says the same as a form.
+/// The JSON body that corresponds to a form.
 fn body(case: &Case) -> Value {
     const NUMBERS: [&str; 5] =
         ["port", "maximum_backups_to_keep", "remote_server_id", "backup_destination_id", "day_of_month"];
@@ -113,7 +113,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the API shows of the newest thing, without what differs between any two.
+/// The newest resource in the API, without the fields that always differ.
 async fn newest(user: &TestUser, api: &str) -> Value {
     let page = user.client.get(&format!("{api}?per_page=100")).await.expect(200);
     let mut item = page["data"].as_array().unwrap().last().unwrap().clone();
@@ -138,7 +138,7 @@ async fn agree(user: &TestUser, browser: &mut Browser, case: &Case) {
         None => {
             assert_eq!((by_api.status, by_page.status), (201, 303), "{said}: {}", by_page.text);
             let mut made = newest(user, case.api).await;
-            // The form of a stream says what the API's default is.
+            // The flags of a new stream may differ: the form does not use the default of the API.
             if case.api.ends_with("streams") {
                 made["notifications"] = made_by_api.as_ref().unwrap()["notifications"].clone();
             }
@@ -147,7 +147,7 @@ async fn agree(user: &TestUser, browser: &mut Browser, case: &Case) {
         Some(field) => {
             assert_eq!((by_api.status, by_page.status), (422, 422), "{said}: {} {}", by_api.text, by_page.text);
             let texts = by_api.body["errors"][field].as_array().unwrap_or_else(|| panic!("{said}: {}", by_api.text));
-            // What was typed is still there, next to what is wrong with it, in words of the page's own.
+            // The form shows as many errors for the field as the API, in the page's own words.
             let shown = by_page.text.split(&format!("id=\"{field}-errors\"")).nth(1).expect(&said);
             let shown = shown.split("</div>").next().unwrap();
             assert_eq!(shown.matches("field-error").count(), texts.len(), "{said}: {shown}");
@@ -157,7 +157,7 @@ async fn agree(user: &TestUser, browser: &mut Browser, case: &Case) {
 }
 
 on_both_engines! {
-    async fn api_and_pages_say_yes_and_no_to_the_same_things(app: TestApp) {
+    async fn api_and_pages_accept_and_refuse_the_same_input(app: TestApp) {
         let ada = app.user("ada").await;
         ada.server().await;
         ada.destination().await;
@@ -185,7 +185,7 @@ on_both_engines! {
         app.run_until_idle().await;
         assert!(browser.get("/tasks?state=failed").await.text.contains("web files"));
         assert!(!browser.get("/tasks?state=good").await.text.contains("web files"));
-        // A form that leaves a secret empty keeps it; the one that removes it says so.
+        // A form with an empty secret keeps the stored one; removing it is explicit.
         let secret = json!({"encryption_password": "open sesame"});
         ada.client.put(&format!("/api/backup-tasks/{task}"), secret).await.expect(200);
         let fields = [

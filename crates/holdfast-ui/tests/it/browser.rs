@@ -1,9 +1,9 @@
-//! A browser without a screen: it keeps its cookies and sends forms as browsers do.
+//! A minimal browser: it keeps cookies and sends forms as browsers do.
 
 use holdfast_testkit::{Client, PASSWORD, Reply, TestApp};
 use reqwest::Method;
 
-/// A browser: it keeps its cookies and takes the form token from the page it saw last.
+/// Keeps its cookies, and takes the CSRF token from the last page.
 pub(crate) struct Browser {
     pub client: Client,
     pub cookies: std::collections::BTreeMap<String, String>,
@@ -26,7 +26,7 @@ impl Browser {
         form.extend(fields.iter().map(|(name, value)| (*name, value.to_string())));
         let body: Vec<String> = form.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
         let request = self.client.request(Method::POST, path).header("cookie", self.cookie_header());
-        // As browsers do, which is why the pages must not ask for `no-referrer`: that makes it "null".
+        // As browsers do; pages must not set `no-referrer`, which would make the origin "null".
         let request = request.header("origin", self.client.base_url());
         let reply = self.client.finish(request.body(body.join("&"))).await;
         self.look_at(reply)

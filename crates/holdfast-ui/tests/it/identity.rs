@@ -20,7 +20,7 @@ async fn start_with(settings: Settings) -> (IdentityServer, TestApp) {
     (server, TestApp::start_with(Engine::Sqlite, settings).await)
 }
 
-/// Goes to the provider and comes back, as a browser follows redirects.
+/// Signs in with the provider by following the redirects, as a browser does.
 async fn visit(browser: &mut Browser, provider: &str) -> Reply {
     let left = browser.get(&format!("/sign-in/{provider}")).await;
     let there = left.header("location").unwrap().to_owned();
@@ -29,14 +29,14 @@ async fn visit(browser: &mut Browser, provider: &str) -> Reply {
     browser.get(back.strip_prefix(browser.client.base_url()).unwrap()).await
 }
 
-/// Says that the next account to come back with is to be linked.
+/// Starts to link an account of the provider.
 async fn link(browser: &mut Browser, provider: &str, password: &str) -> Reply {
     browser.get("/account/security").await;
     browser.submit(&format!("/account/identities/{provider}/link"), &[("confirm_password", password)]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_account_elsewhere_opens_what_it_was_linked_to() {
+async fn a_linked_account_signs_in() {
     let (server, app) = start().await;
     let ada = app.user("ada").await;
     app.user("eve").await;
@@ -78,13 +78,13 @@ async fn an_account_elsewhere_opens_what_it_was_linked_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_back_is_good_for_the_browser_that_left_alone() {
+async fn a_callback_is_valid_only_in_the_browser_that_started_it() {
     let (_server, app) = start().await;
     app.user("ada").await;
     let mut browser = signed_in(&app, "ada").await;
     assert_eq!(link(&mut browser, "oidc", PASSWORD).await.status, 200);
     visit(&mut browser, "oidc").await;
-    // An attacker's own code, slipped to somebody else: their browser did not leave with it.
+    // An attacker's callback opened in the browser of a victim, which did not start that sign-in.
     let mut attacker = Browser::new(app.client());
     let left = attacker.get("/sign-in/oidc").await;
     let there = left.header("location").unwrap().to_owned();
@@ -122,7 +122,7 @@ async fn one_address_that_tries_too_often_keeps_nobody_else_from_signing_in() {
     assert_eq!(leave([127, 0, 0, 2]).await, 303);
 }
 
-/// Whoever got in before may have left a token or a linked account behind; a new password must lock those out, too.
+/// An intruder may have created a token or linked an account; a new password must revoke those, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_password_revokes_tokens_and_unlinks_accounts_unless_they_are_kept() {
     let (_server, app) = start().await;

@@ -1,13 +1,13 @@
 //! The pages from outside, over real sockets, on SQLite and on PostgreSQL.
 
-/// First account, sign-in, tokens, messages, forms from elsewhere.
+/// First account, sign-in, tokens, notifications, cross-site forms.
 mod account;
-/// API and pages never disagree.
+/// The API and the pages follow the same rules.
 mod agreement;
 mod browser;
-/// Signing in with accounts elsewhere.
+/// Signing in with external identity providers.
 mod identity;
-/// Two-factor, sessions, invitations, registration, passwords by mail.
+/// Two-factor authentication, sessions, invitations, registration, password resets by mail.
 mod people;
-/// What people are told about servers that move or show other keys.
+/// Messages about servers that move or present another host key.
 mod servers;

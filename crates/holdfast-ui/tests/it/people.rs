@@ -3,13 +3,13 @@ use holdfast_testkit::{Engine, MailServer, PASSWORD, Settings, TestApp, on_both_
 
 use crate::browser::{Browser, signed_in};
 
-/// The address of the first link with this in it.
+/// The first link that contains `part`, from there on.
 fn link(text: &str, part: &str) -> String {
     let at = text.find(part).unwrap_or_else(|| panic!("no {part} in {text}"));
     text[at..].split(|c: char| c.is_whitespace() || c == '<' || c == '"' || c == ')').next().unwrap().to_owned()
 }
 
-/// The code that an authenticator shows at the clock's time.
+/// The code that an authenticator app shows at the time of the test clock.
 fn code(app: &TestApp, secret: &str) -> String {
     let totp = totp_rs::Builder::new()
         .with_secret(totp_rs::Secret::try_from_base32(secret).unwrap())
@@ -57,7 +57,7 @@ on_both_engines! {
         assert_eq!(sign_in("").await.status, 303);
     }
 
-    async fn sessions_are_seen_and_ended_from_afar(app: TestApp) {
+    async fn sessions_are_listed_and_ended_remotely(app: TestApp) {
         app.user("ada").await;
         let (mut here, mut there) = (signed_in(&app, "ada").await, signed_in(&app, "ada").await);
         let page = here.get("/account/security").await.text;
@@ -103,7 +103,7 @@ on_both_engines! {
         assert_eq!(bob.submit("/register", &register).await.header("location"), Some("/"));
         assert_eq!(bob.get("/administration").await.status, 403, "nobody registers as an administrator");
 
-        // The last administrator stays; another one can go.
+        // The last administrator cannot be removed; with another one it is possible.
         assert_eq!(admin.submit("/administration/people/1/admin", &[("admin", "false")]).await.status, 409);
         assert_eq!(admin.submit("/administration/people/2/admin", &[("admin", "true")]).await.status, 303);
         assert_eq!(eve.get("/administration").await.status, 200);
@@ -117,7 +117,7 @@ on_both_engines! {
         assert_eq!(bob.get("/").await.status, 303, "gone with the session");
     }
 
-    async fn an_account_goes_with_everything_in_it(app: TestApp) {
+    async fn deleting_an_account_deletes_everything_in_it(app: TestApp) {
         let ada = app.user("ada").await;
         app.admin("root").await;
         let task = ada.task().await;
@@ -134,7 +134,7 @@ on_both_engines! {
         assert!(root.get("/audit?all=true").await.text.contains("Account deleted"));
     }
 
-    async fn languages_and_zones_are_each_readers_own(app: TestApp) {
+    async fn the_profile_sets_the_language_of_the_pages(app: TestApp) {
         app.user("ada").await;
         let mut browser = signed_in(&app, "ada").await;
         browser.get("/account").await;
@@ -153,7 +153,7 @@ on_both_engines! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forgotten_password_is_set_anew_by_mail() {
+async fn a_forgotten_password_is_reset_by_mail() {
     let mail = MailServer::start_open();
     let mut settings = Settings::default();
     settings.notify.smtp = holdfast_notify::Smtp::parse(&format!("smtp://127.0.0.1:{}?tls=none", mail.port()));

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::browser::signed_in;
 
 on_both_engines! {
-    async fn whoever_moves_a_server_is_told_which_secrets_went(app: TestApp) {
+    async fn moving_a_server_reports_which_secrets_were_removed(app: TestApp) {
         let ada = app.user("ada").await;
         let server = json!({"label": "db", "ip_address": "192.0.2.1", "username": "backup", "database_password": "planted"});
         let id = ada.client.post("/api/remote-servers", server).await.id(201);
@@ -28,7 +28,7 @@ on_both_engines! {
         assert_eq!(connection["is_database_password_set"], false);
     }
 
-    /// The page shows a key; another one that the server shows meanwhile is not accepted by pressing its button.
+    /// The button accepts the key that the page shows, not another one that the server has presented since.
     async fn the_key_that_was_shown_is_the_one_that_is_accepted(app: TestApp) {
         let ada = app.user("ada").await;
         let id = ada.server().await;

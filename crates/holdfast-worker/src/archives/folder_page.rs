@@ -1,20 +1,20 @@
-//! One page of a folder of a backup, by name. The index has entries in no order and may be read more than once; what is held
-//! in memory is bounded, whatever the folder holds.
+//! One page of a folder of a backup, by name. The index is not sorted and may be read more than once; memory use is
+//! bounded, however large the folder is.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Entries that are held at once. Pages further back than this take a further reading for each so many.
+/// How much is held at once. A page further back takes another reading for every such window.
 pub(crate) const WINDOW: Window = Window { entries: 100_000, bytes: 32 * 1024 * 1024 };
 
-/// What is held at once: so many entries, and so many bytes of their names, but always one entry.
+/// How many entries are held at once, and how many bytes of their names; always at least one entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     pub entries: usize,
     pub bytes: usize,
 }
 
-/// A name may be in an archive twice, so it counts with its place.
+/// A name and its place in the archive, which may contain the same name twice.
 type Key = (String, u64);
 
 #[derive(Debug)]
@@ -44,19 +44,19 @@ impl<T> Ord for Keyed<T> {
     }
 }
 
-/// A page that is looked for. Every reading offers all entries; `next_reading` says whether another one is needed.
+/// A page that is being collected. Every reading offers all entries; `next_reading` says whether another one is needed.
 #[derive(Debug)]
 pub(crate) struct FolderPage<T> {
     skip: usize,
     end: usize,
     window: Window,
-    /// How many were passed over or taken in readings before, and the last of them.
+    /// How many entries were skipped or taken in earlier readings, and the last of them.
     passed: usize,
     after: Option<Key>,
-    /// The smallest after that, as many as this reading is about.
+    /// The smallest entries after that, as many as this reading collects.
     smallest: BinaryHeap<Keyed<T>>,
     held_bytes: usize,
-    /// The first of those that this reading had no room for.
+    /// The first entry that this reading had no room for.
     beyond: Option<Key>,
     offered: u64,
     pub total: u64,
@@ -109,7 +109,7 @@ impl<T> FolderPage<T> {
         held > self.wanted() || (held > 1 && self.held_bytes > self.window.bytes)
     }
 
-    /// Ends a reading. False when the page is complete.
+    /// Ends a reading. Returns false once the page is complete.
     pub(crate) fn next_reading(&mut self) -> bool {
         self.total = self.offered;
         self.offered = 0;

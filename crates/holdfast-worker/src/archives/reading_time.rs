@@ -1,5 +1,5 @@
-//! How long users may look through backups within requests. Reading the list of a large backup takes a processor for seconds;
-//! whoever has had many of them waits until some have come back.
+//! How long users may look through backups within requests. Reading the list of a large backup takes a processor for
+//! seconds; a user who has spent many of them has to wait until some have been credited back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,22 +8,23 @@ use std::time::Duration;
 use holdfast_app::{AppError, Result};
 use tokio::time::Instant;
 
-/// Looks of one user at once: a few open folders.
+/// How many looks one user may have at once: a few open folders.
 const AT_ONCE: u32 = 3;
-/// What each look may take without being counted; most take less.
+/// How long each look may take without being counted; most take less.
 const FREE: Duration = Duration::from_secs(1);
-/// What a user may take beyond that before they have to wait.
+/// How much time a user may spend beyond that before they have to wait.
 const MOST: Duration = Duration::from_secs(300);
-/// So many seconds have to pass for one to come back.
+/// How many seconds have to pass for one to be credited back.
 const RETURNS_IN: u32 = 4;
-/// What silent downloads add to at most: whoever takes a small folder out of a very large backup is not locked out for hours.
+/// What downloads with nothing to send can add up to at most, so that taking a small folder out of a very large backup
+/// does not lock a user out for hours.
 const MOST_SILENT: Duration = Duration::from_secs(600);
-/// When somebody who looks at too much at once may try again.
+/// When a user with too many looks at once may try again.
 const RETRY_AFTER_SECS: u64 = 5;
-/// Users before those with nothing to remember are forgotten.
+/// How many users are remembered before those with nothing spent are dropped.
 const SWEEP_AT: usize = 4096;
 
-/// Of all users, for this process.
+/// The time spent by all users, in this process.
 #[derive(Clone, Default)]
 pub(crate) struct ReadingTime(Arc<Mutex<HashMap<i64, Spent>>>);
 
@@ -74,7 +75,7 @@ impl ReadingTime {
         Ok(Look { time: self.clone(), user, begun: now })
     }
 
-    /// Counts what a download has read without anything to send.
+    /// Counts the time in which a download has nothing to send.
     pub(crate) fn wait(&self, user: i64) -> Wait {
         Wait { time: self.clone(), user, begun: Instant::now() }
     }
@@ -128,7 +129,7 @@ mod tests {
         let at = |secs: u64| start + Duration::from_secs(secs);
         let begin = |user: i64, secs: u64| time.begin(user, at(secs)).map(std::mem::forget);
         let end = |user: i64, from: u64, to: u64| time.end(user, at(from), at(to));
-        // What is quick goes on for ever.
+        // Quick looks are never limited.
         for now in 0..1000 {
             begin(1, now).unwrap();
             end(1, now, now + 1);

@@ -1,5 +1,5 @@
-//! Delivers notices. Each recipient is served on its own and in order, so that one that hangs costs nobody else; what
-//! was sent but not yet noted when a process dies is sent again by the next.
+//! Delivers notices. Each recipient is served separately and in order, so that one that hangs does not affect the
+//! others; what was sent but not yet recorded when a process dies is sent again by the next.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use tokio_util::task::AbortOnDropHandle;
 
 use holdfast_core::clock::later;
 
-/// How often a worker looks for notices that nobody told it of, and how long it waits at least after a look.
+/// How often a worker looks for notices that it was not notified of, and how long it waits at least before each look.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-const BREATH: Duration = Duration::from_millis(50);
-/// Recipients that are served at once; each takes a connection for a few seconds at most. Those that could not be
-/// reached the last time get half of the places.
+const BETWEEN_DELIVERIES: Duration = Duration::from_millis(50);
+/// How many recipients are served at once; each takes a connection for a few seconds at most. Those that could not be
+/// reached last time get at most half of the places.
 const RECIPIENTS_AT_ONCE: usize = 512;
-/// Mails wait for each other anyway; while they do they take no places from others.
+/// How many of them may be reached by email: mails wait for each other anyway, and must not take places from others.
 const MAIL_RECIPIENTS_AT_ONCE: usize = 2 * holdfast_notify::MAILS_AT_ONCE;
-/// Notices of one recipient that are taken at a time, and for how long: longer than all of them can take.
+/// How many notices of one recipient are claimed at a time, and for how long: longer than all of them can take.
 const NOTICES_AT_ONCE: i64 = 8;
 const CLAIM_SECS: i64 = 120;
-/// Held back notices go as one message, however many.
+/// How many notices that were held back are claimed at a time; they are sent as one message.
 const HELD_AT_ONCE: i64 = 500;
 /// How long a recipient that cannot be reached is left alone, unless it asks for longer.
 const REST_SECS: i64 = 30;
-/// A start that is older than this would come after the end of its run.
+/// A start ping that is older than this is not sent before the ping for the end of its run any more.
 const START_SECS: i64 = 60;
-/// After the database did not answer, and how long what was sent is tried to be noted.
+/// The pause after a database error; then how often, and for how long, recording a delivery is retried.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(2);
 const NOTE_AGAIN: Duration = Duration::from_millis(500);
 const NOTE_LIMIT: Duration = Duration::from_secs(30);
-/// A database that hangs must not hang deliveries.
+/// A database that hangs must not block deliveries.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
-/// What is on its way when the process is to end may arrive and be noted.
+/// How long deliveries that are in progress at shutdown have to finish and be recorded.
 const LAST_DELIVERIES: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
@@ -51,20 +51,20 @@ pub(crate) struct Dispatcher {
     sender: Sender,
 }
 
-/// Delivers until it is told to stop; whatever breaks, it goes on.
+/// Delivers until it is told to stop, and restarts after a panic.
 pub(crate) async fn supervise(dispatcher: Dispatcher, stop: CancellationToken) {
     loop {
         match AbortOnDropHandle::new(tokio::spawn(dispatcher.clone().run(stop.clone()))).await {
             Ok(()) => return,
             Err(error) => {
-                tracing::error!(%error, "deliveries broke; they go on");
+                tracing::error!(%error, "the dispatcher ended unexpectedly; restarting it");
                 tokio::time::sleep(PAUSE_AFTER_ERROR).await;
             }
         }
     }
 }
 
-/// What somebody who is being served counts as.
+/// How a recipient that is being served is counted.
 #[derive(Clone, Copy)]
 struct RecipientKind {
     is_failing: bool,
@@ -88,7 +88,7 @@ impl Dispatcher {
                 Some(ended) = rounds.join_next() => note_end(ended, &mut busy),
                 _ = look.tick() => {}
             }
-            tokio::time::sleep(BREATH).await;
+            tokio::time::sleep(BETWEEN_DELIVERIES).await;
             while let Some(ended) = rounds.try_join_next() {
                 note_end(ended, &mut busy);
             }
@@ -96,15 +96,15 @@ impl Dispatcher {
             match tokio::time::timeout(STEP_LIMIT, starting).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "notices wait: the database did not answer");
+                    tracing::warn!(%error, "notices are delayed: the database did not answer");
                     tokio::time::sleep(PAUSE_AFTER_ERROR).await;
                 }
-                Err(_) => tracing::warn!("notices wait: the database did not answer in time"),
+                Err(_) => tracing::warn!("notices are delayed: the database did not answer in time"),
             }
         }
         let all = async { while rounds.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_DELIVERIES, all).await.is_err() {
-            tracing::warn!("some notices were not delivered before the end; they are on record");
+            tracing::warn!("some notices were not delivered before the shutdown; they stay in the outbox");
         }
     }
 
@@ -119,7 +119,7 @@ impl Dispatcher {
         if !notices::has_due(&mut tx, now).await? {
             return Ok(());
         }
-        // As many more as are busy, since those may be among them.
+        // Recipients that are busy may be among those due, so as many more are listed.
         let limit = i64::try_from(RECIPIENTS_AT_ONCE + busy.len()).unwrap_or(i64::MAX);
         let due = notices::list_due_recipients(&mut tx, now, limit).await?;
         drop(tx);
@@ -139,7 +139,7 @@ impl Dispatcher {
             let (dispatcher, stop) = (self.clone(), stop.clone());
             rounds.spawn(async move {
                 if let Err(error) = dispatcher.serve(recipient, &stop).await {
-                    tracing::warn!(%error, ?recipient, "a round of deliveries broke off");
+                    tracing::warn!(%error, ?recipient, "delivering to this recipient was interrupted");
                     tokio::time::sleep(PAUSE_AFTER_ERROR).await;
                 }
                 recipient
@@ -161,7 +161,8 @@ impl Dispatcher {
         }
     }
 
-    /// Everything that is due for one recipient, until nothing is, it cannot be reached, or there is no more time.
+    /// Delivers everything that is due for one recipient, until nothing is, it cannot be reached, or `stop` is
+    /// cancelled.
     async fn serve(&self, recipient: Recipient, stop: &CancellationToken) -> Result<()> {
         while !stop.is_cancelled() {
             let claimed = self.claim(recipient).await?;
@@ -188,7 +189,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Takes what is due; when something of it was held back, all that was.
+    /// Claims what is due; if any of it was held back, everything that was held back is claimed too.
     async fn claim(&self, recipient: Recipient) -> Result<Vec<ClaimedNotice>> {
         let now = self.app.now();
         let until = later(now, CLAIM_SECS);
@@ -198,7 +199,7 @@ impl Dispatcher {
             claimed.extend(notices::claim(&mut tx, recipient, true, HELD_AT_ONCE, until, now).await?);
         }
         if matches!(recipient, Recipient::Heartbeat(_)) && !claimed.is_empty() {
-            // Of signs of life the newest counts; the start of a run that has just ended may still go before it.
+            // Only the newest ping counts; the start of a run that has just ended may still be sent before it.
             let oldest = later(now, -START_SECS);
             let is_start = |notice: &&ClaimedNotice| {
                 notice.kind == NoticeKind::HeartbeatStart && notice.tries == 0 && notice.created_at.0 >= oldest
@@ -212,7 +213,7 @@ impl Dispatcher {
         Ok(claimed)
     }
 
-    /// Gives until when the recipient is to be left alone, if it is.
+    /// Returns until when the recipient is to be left alone, if it could not be reached.
     async fn deliver(&self, recipient: Recipient, notice: &ClaimedNotice) -> Result<Option<Timestamp>> {
         let content =
             NoticeContent::parse(&notice.content).ok_or_else(|| refused("This notice cannot be read any more."));
@@ -220,7 +221,7 @@ impl Dispatcher {
         self.note(recipient, std::slice::from_ref(notice), &delivered).await
     }
 
-    /// What was held back over quiet hours goes as one message.
+    /// Delivers what was held back during quiet hours as one message.
     async fn deliver_together(&self, recipient: Recipient, held: &[ClaimedNotice]) -> Result<Option<Timestamp>> {
         let messages: Vec<Message> = held
             .iter()
@@ -248,22 +249,22 @@ impl Dispatcher {
         loop {
             return match self.channel(recipient).await {
                 Ok(Some((channel, is_admin))) => Ok(self.sender.deliver(&channel, &content, is_admin).await),
-                Ok(None) => Ok(Err(refused("Whom this was for is gone."))),
+                Ok(None) => Ok(Err(refused("The recipient of this notice no longer exists."))),
                 Err(AppError::Unavailable(_)) if tokio::time::Instant::now() < deadline => {
                     tokio::time::sleep(NOTE_AGAIN).await;
                     continue;
                 }
                 Err(AppError::Unavailable(reason)) => Err(AppError::Unavailable(reason)),
-                // Counted as a try, so that it ends and is seen.
+                // Counted as an attempt, so that the notice ends as undelivered and is seen.
                 Err(error) => {
-                    tracing::error!(?recipient, %error, "where this goes to cannot be read");
-                    Ok(Err(Refusal { can_retry: true, ..refused("Where this goes to cannot be read.") }))
+                    tracing::error!(?recipient, %error, "the address of this recipient cannot be read");
+                    Ok(Err(Refusal { can_retry: true, ..refused("The address of the recipient cannot be read.") }))
                 }
             };
         }
     }
 
-    /// Writes down what a delivery met. A database that is away is waited for: what was sent is not to be sent again.
+    /// Records the result of a delivery. Waits for an unavailable database, so that what was sent is not sent again.
     async fn note(
         &self,
         recipient: Recipient,
@@ -275,7 +276,7 @@ impl Dispatcher {
             match self.try_note(recipient, sent, delivered).await {
                 Ok(is_undelivered) => break is_undelivered,
                 Err(AppError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
-                    tracing::warn!(reason, "a delivery is not noted yet; trying again");
+                    tracing::warn!(reason, "a delivery is not recorded yet; trying again");
                     tokio::time::sleep(NOTE_AGAIN).await;
                 }
                 Err(error) => return Err(error),
@@ -288,7 +289,7 @@ impl Dispatcher {
         };
         metrics::counter!("holdfast_notices_total", "result" => result).increment(sent.len() as u64);
         if is_undelivered {
-            // Why is on record; a channel's words do not belong into a log.
+            // The reason is recorded with the notice; a channel's answer does not belong in a log.
             tracing::warn!(
                 ?recipient,
                 notice = sent.first().map(|notice| notice.id),
@@ -301,7 +302,7 @@ impl Dispatcher {
         }))
     }
 
-    /// True when at least one of them will not be tried again.
+    /// Returns true if at least one of them is undelivered and will not be tried again.
     async fn try_note(
         &self,
         recipient: Recipient,
@@ -314,7 +315,7 @@ impl Dispatcher {
             Ok(answer) => (true, answer),
             Err(refusal) => (false, &refusal.text),
         };
-        // The stream before its notices, as those who delete it do.
+        // Locks the stream before its notices, in the same order as deleting it does.
         if let Recipient::Stream(stream) = recipient {
             streams::update_delivery(&mut tx, stream, succeeded, words, now).await?;
         }
@@ -337,7 +338,7 @@ impl Dispatcher {
         Ok(is_undelivered)
     }
 
-    /// A recipient that cannot be reached now is not asked for each of its notices.
+    /// Postpones everything due for a recipient until `until`, and releases the `rest` of what was claimed.
     async fn leave_alone(&self, recipient: Recipient, rest: &[ClaimedNotice], until: Timestamp) -> Result<()> {
         let mut tx = self.app.store.begin().await?;
         for notice in rest {
@@ -347,7 +348,7 @@ impl Dispatcher {
         Ok(tx.commit().await?)
     }
 
-    /// Where a recipient is reached now, and whether its owner is an administrator. `None` when it is gone.
+    /// Where a recipient is reached now, and whether its owner is an administrator. `None` if it no longer exists.
     async fn channel(&self, recipient: Recipient) -> Result<Option<(Channel, bool)>> {
         let mut tx = self.app.store.read().await?;
         let found = match recipient {
@@ -371,8 +372,8 @@ fn note_end(
     match ended {
         Ok(recipient) => drop(busy.remove(&recipient)),
         Err(error) => {
-            // Whose round it was is not known any more. Claims keep others off what it had.
-            tracing::error!(%error, "a delivery broke");
+            // Which recipient it was is no longer known. Its claims prevent others from taking the same notices.
+            tracing::error!(%error, "a delivery ended unexpectedly");
             busy.clear();
         }
     }
@@ -382,7 +383,7 @@ fn refused(text: &str) -> Refusal {
     Refusal { text: text.to_owned(), can_retry: false, retry_after: None }
 }
 
-/// A start that did not arrive at once is not worth anything later.
+/// A start ping that did not arrive at once is worthless later, so it is not tried again.
 fn next_try(notice: &ClaimedNotice, refusal: &Refusal, now: Timestamp) -> Option<Timestamp> {
     let is_start = notice.kind == NoticeKind::HeartbeatStart;
     if !refusal.can_retry || is_start {
@@ -391,7 +392,7 @@ fn next_try(notice: &ClaimedNotice, refusal: &Refusal, now: Timestamp) -> Option
     notice::next_try(notice.tries + 1, refusal.retry_after).map(|seconds| later(now, seconds))
 }
 
-/// Where a stream delivers to, and whose it is.
+/// The owner of a stream, and the channel it delivers to.
 pub(crate) async fn stream_channel(tx: &mut Tx, id: StreamId) -> Result<Option<(UserId, Channel)>> {
     let Some(row) = streams::find(tx, id).await? else { return Ok(None) };
     let Some(value) = streams::open_value(tx, &row).await? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Mails that do not wait in the outbox, through the same sender as everything else.
+//! Sends mails directly, without the outbox, through the same sender as everything else.
 
 use async_trait::async_trait;
 use holdfast_app::{Mail, Mailer};
@@ -42,7 +42,7 @@ impl Mailer for SenderMailer {
             items: Vec::new(),
         });
         let channel = Channel::Email(mail.to);
-        // Where mail goes out is the operator's own setting.
+        // The mail server is set by the operator, so private addresses are allowed.
         self.sender.deliver(&channel, &content, true).await.map(drop).map_err(|refusal| refusal.text)
     }
 }

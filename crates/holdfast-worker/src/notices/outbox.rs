@@ -1,5 +1,5 @@
-//! Writes down what people are to be told, in the transaction of what it is about: so that it is told if it happened, and
-//! only then. The dispatcher delivers it.
+//! Writes notices in the same transaction as the event they report, so that users are notified if it happened, and only
+//! then. The dispatcher delivers them.
 
 use holdfast_core::clock::{self, Zone};
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
@@ -17,37 +17,37 @@ type Result<T = ()> = std::result::Result<T, StoreError>;
 
 /// An overdue task is reported once a day.
 const OVERDUE_AGAIN_SECS: i64 = notice::OVERDUE_AGAIN.as_secs();
-/// Somebody who heard of the task within this long knows.
+/// A failure that was reported within this time makes a notice that the task is overdue unnecessary.
 const TOLD_TODAY_SECS: i64 = 23 * 3600;
-/// A run that is under way may still make an overdue task right.
+/// How long to wait for a run in progress, which may still succeed, before looking at an overdue task again.
 const OVERDUE_PATIENCE_SECS: i64 = 1_800;
 
-/// Knows where links lead.
+/// Writes notices; knows the base URL of their links.
 #[derive(Debug, Clone)]
 pub(crate) struct Outbox {
     base_url: String,
 }
 
-/// How a run ended, as far as people are concerned.
+/// How a run ended, as reported to users.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ended<'a> {
     Stored { plain_bytes: i64, stored_bytes: i64, entries: i64 },
     Failed { code: FailureCode, reason: &'a str },
 }
 
-/// A backup's end and what follows from it.
+/// The end of a backup run and what follows from it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndedBackup<'a> {
     pub run: &'a RunRow,
     pub task: TaskId,
     pub ended: Ended<'a>,
     pub warnings: i64,
-    /// It is not over yet: the next try is what people hear of.
+    /// It will be retried: users are told only how the retry ends.
     pub will_retry: bool,
     pub is_paused: bool,
 }
 
-/// How somebody wants to hear.
+/// A user, their time zone, and until when their notices are held back.
 struct Owner {
     user: UserId,
     zone: Zone,
@@ -185,7 +185,7 @@ impl Outbox {
         tell(tx, &owner, &listeners, Some(task), NoticeKind::Failure, &message, now).await
     }
 
-    /// The streams of a task that want to hear of this. Most tasks have none, and cost no query.
+    /// The streams of a task that want this kind of notice. Most tasks have no streams, and cost no query.
     async fn listeners(&self, tx: &mut Tx, subject: &Subject, kind: NoticeKind) -> Result<Vec<Listener>> {
         if subject.streams_count == 0 {
             return Ok(Vec::new());
@@ -195,7 +195,7 @@ impl Outbox {
         Ok(all)
     }
 
-    /// A run begins: a sign of life for whoever watches from outside.
+    /// A run begins: writes a ping for the task's heartbeat URL.
     pub(crate) async fn run_started(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result {
         match notices::find_subject(tx, task).await? {
             Some(subject) => self.beat(tx, &subject, NoticeKind::HeartbeatStart, "The backup started.", now).await,
@@ -222,7 +222,7 @@ impl Outbox {
         notices::insert(tx, &new, now).await
     }
 
-    /// Slots of a task passed while nobody worked; the newest of them is `run`.
+    /// Slots of a task passed while no worker was running; `run` records the newest of them.
     pub(crate) async fn missed(
         &self,
         tx: &mut Tx,
@@ -258,7 +258,7 @@ impl Outbox {
         }
         let task = row.id;
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
-        // Who was told today that the task fails knows already.
+        // Users who were told today that the task fails know already.
         let is_known = subject.told_at.is_some_and(|told| now.duration_since(told.0).abs().as_secs() < TOLD_TODAY_SECS);
         if is_known {
             return Ok(());
@@ -277,7 +277,8 @@ impl Outbox {
         tell(tx, &owner, &listeners, Some(task), NoticeKind::Overdue, &message, now).await
     }
 
-    /// A stored backup cannot be restored any more. Where nobody hears of its task, its owner's other streams do.
+    /// A stored backup cannot be restored any more. If no stream of its task wants this, its owner's other streams get
+    /// it.
     pub(crate) async fn damaged(&self, tx: &mut Tx, id: BackupId, run: RunId, reason: &str, now: Timestamp) -> Result {
         let Some(backup) = backups::find(tx, id).await? else { return Ok(()) };
         let Some(owner) = Owner::find(tx, backup.user_id, now).await? else { return Ok(()) };
@@ -304,9 +305,9 @@ impl Outbox {
         tell(tx, &owner, &listeners, task, kind, &message, now).await
     }
 
-    /// A backup was stored and looks wrong, so that old ones are not removed: told at once, when it looks wrong in another
-    /// way, and once a day. `told` is what people heard last, and when. Where nobody hears of the task, its owner's
-    /// other streams do.
+    /// A stored backup looks wrong, so old ones are not removed: reported at once, when it looks wrong in another way,
+    /// and once a day. `told` is what was last reported, and when. If no stream of the task wants this, its owner's
+    /// other streams get it.
     pub(crate) async fn suspicious(
         &self,
         tx: &mut Tx,
@@ -334,7 +335,7 @@ impl Outbox {
         tell(tx, &owner, &listeners, Some(task), kind, &message, now).await
     }
 
-    /// A server that was fine before is not, found by something else than a backup, which tells of it itself.
+    /// A server that was fine before is not any more. Not used for backup runs, which report it themselves.
     pub(crate) async fn server_lost(
         &self,
         tx: &mut Tx,
@@ -390,7 +391,7 @@ impl Outbox {
         tell(tx, &owner, &listeners, None, NoticeKind::TokenExpiring, &message, now).await
     }
 
-    /// A sample for a stream.
+    /// A test message for a stream.
     pub(crate) fn sample(&self, stream: &str, timezone: &str, now: Timestamp) -> NoticeContent {
         let zone = clock::zone_or_utc(timezone);
         let event = new_event();

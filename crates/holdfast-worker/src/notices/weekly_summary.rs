@@ -1,4 +1,4 @@
-//! The summary of a week, for those who want one.
+//! Weekly summaries, for users who want them.
 
 use holdfast_app::Result;
 use holdfast_core::Timestamp;
@@ -15,20 +15,20 @@ use crate::notices::outbox::new_event;
 use crate::services::Services;
 use holdfast_core::clock::later;
 
-/// Summaries that are written in one look.
+/// How many summaries are written at a time.
 const SUMMARIES_AT_ONCE: i64 = 50;
-/// Tasks that are looked at, and that a mail lists; the rest is counted.
+/// How many tasks are considered, and how many a mail lists; the rest are counted.
 const TASKS_JUDGED: i64 = 10_000;
 const TASKS_LISTED: usize = 100;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// Writes the summaries that are due. What is wrong with one keeps nobody else from theirs.
+/// Writes the summaries that are due. An error in one does not affect the others.
 pub(crate) async fn write_due(services: &Services) -> Result<()> {
     let app = &services.app;
     let due = users::list_summaries(&mut app.store.read().await?, app.now(), SUMMARIES_AT_ONCE).await?;
     for (id, at) in due {
         if let Err(error) = write(services, UserId(id), at).await {
-            tracing::error!(user = id, %error, "a summary of the week was not written");
+            tracing::error!(user = id, %error, "a weekly summary could not be written");
         }
     }
     Ok(())
@@ -40,7 +40,7 @@ async fn write(services: &Services, owner: UserId, due: DbTime) -> Result<()> {
     let mut tx = app.store.read().await?;
     let Some(user) = users::find(&mut tx, owner).await? else { return Ok(()) };
     let zone = clock::zone_or_utc(&user.timezone);
-    // Of the week before the summary was due, also when it is written late. Read without holding anybody up.
+    // Covers the week before the summary was due, even if it is written late. Read without blocking writers.
     let summary = match notice::last_week(due.0, &zone) {
         Some(week) => Some(gather(services, &mut tx, owner, week, &zone, now).await?),
         None => None,
@@ -83,13 +83,13 @@ async fn gather(
     let mut days = Vec::new();
     let mut begin = from;
     for name in DAYS {
-        // Days are as long as they are in this zone.
+        // Days in this time zone may be longer or shorter than 24 hours.
         let end = clock::start_of_day(later(begin, 36 * 3600), zone).min(to);
         let (succeeded, failed) = summaries::count_runs(tx, owner, begin, end).await?;
         days.push(DayLine { name: name.to_owned(), succeeded, failed });
         begin = end;
     }
-    // What needs somebody comes first, and is listed whatever is not.
+    // Tasks that need attention come first, so that they are listed before all others.
     let mut tasks: Vec<TaskLine> = weeks.iter().map(|week| line(week, zone)).collect();
     tasks.sort_by_key(|task| task.attention.is_none());
     let more_tasks = i64::try_from(tasks.len().saturating_sub(TASKS_LISTED)).unwrap_or(i64::MAX);
@@ -144,7 +144,7 @@ fn attention(week: &TaskWeek) -> Option<String> {
         return Some("Paused.".to_owned());
     }
     if week.failed > 0 && week.succeeded == 0 {
-        return Some("No success in this week.".to_owned());
+        return Some("No success this week.".to_owned());
     }
     (week.missed > 0).then(|| "Some runs were missed.".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Copies a task's source to its destination, records the backup, and lets go of the ones that it supersedes.
+//! Copies a task's source to its destination, records the backup, and deletes those that it supersedes.
 
 mod assessment;
 mod journal;
@@ -122,13 +122,13 @@ impl Job for Backup {
         if assessment.judgement.hold.is_on() {
             return Ok(());
         }
-        // As the task is now: somebody who raised the number meanwhile wants to keep more.
+        // Uses the task's current policy: a user who has raised the number meanwhile wants to keep more.
         let row = tasks::find(tx, self.task).await?;
         let policy = row.map_or(settings.spec.storage.retention, |row| row.spec.storage.retention);
         apply_retention(tx, run, self.task, &assessment.source, policy, now).await
     }
 
-    /// Of one that somebody stopped, nobody is told.
+    /// A run that was cancelled is not reported.
     async fn tell(&self, tx: &mut Tx, services: &Services, outcome: &Outcome<'_>) -> Result<(), StoreError> {
         let ended = match (outcome.failure, &self.done) {
             (Some((FailureCode::Cancelled, _)), _) | (None, None) => return Ok(()),
@@ -154,7 +154,7 @@ impl Job for Backup {
         true
     }
 
-    /// What is on record after all, as when only the answer to a commit was lost, stays.
+    /// Keeps an object that is on record after all, for example when only the answer to a commit was lost.
     async fn discard(&self, services: &Services) {
         let Some(done) = &self.done else { return };
         let key = &done.report.key;
@@ -166,7 +166,7 @@ impl Job for Backup {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(key, %error, "whether this object is on record is not known; it stays");
+                tracing::warn!(key, %error, "could not find out whether this object is on record; keeping it");
                 return;
             }
         }
@@ -184,7 +184,7 @@ fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Whoever watches from outside is told that a run begins; if that fails, the run goes on.
+/// Writes a ping for the task's heartbeat URL that a run begins; if that fails, the run continues.
 async fn announce_start(services: &Services, task: TaskId) {
     let announced = async {
         let mut tx = services.app.store.begin().await?;
@@ -197,7 +197,7 @@ async fn announce_start(services: &Services, task: TaskId) {
     }
 }
 
-/// Lets go of what the new backup of `source` supersedes.
+/// Deletes the backups that the new backup of `source` supersedes.
 async fn apply_retention(
     tx: &mut Tx,
     run: &RunRow,
@@ -215,7 +215,7 @@ async fn apply_retention(
             runs::append_line(tx, run.id, run.lease_epoch, &line, now).await?;
         }
     }
-    // Said once, when the source has changed.
+    // Logged once, when the source has changed.
     let own = stored.iter().filter(|backup| backup.source == source).count();
     if own == 1 && stored.len() > 1 {
         let line = "This is the task's first backup of this source. Its backups of other sources stay until somebody \

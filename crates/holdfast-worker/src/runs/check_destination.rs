@@ -14,7 +14,7 @@ use super::findings::{note_destination, note_lost_destination};
 use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
 use crate::services::Services;
 
-/// How long the object of a check that was stopped is tried to be removed.
+/// How long removing the object of a check that timed out may take.
 const CLEAR_UP_LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) struct CheckDestination {
@@ -67,7 +67,7 @@ impl Job for CheckDestination {
         tokio::spawn(async move {
             let discarded = tokio::time::timeout(CLEAR_UP_LIMIT, engine.discard(&destination, &key, None)).await;
             if !matches!(discarded, Ok(Ok(()))) {
-                tracing::warn!(key, "the object of a check that was stopped may have been left at its destination");
+                tracing::warn!(key, "the object of a check that timed out may have been left at its destination");
             }
         });
     }

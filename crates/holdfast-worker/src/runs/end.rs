@@ -15,7 +15,7 @@ use super::job::{Assessed, Contacts, Ending, Job, Outcome, of_app};
 use super::lease::{append_lines, counts, lease_until};
 use crate::services::Services;
 
-/// Between tries to write the end of a run while the database is away.
+/// The pause between attempts to write the end of a run while the database is unavailable.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 pub(super) struct End<'a> {
@@ -30,7 +30,7 @@ pub(super) struct End<'a> {
 }
 
 impl End<'_> {
-    /// Tries until it is written or the lease would be anybody's. What was stored and could not be recorded is discarded.
+    /// Tries until the end is written or the lease would have expired. What was stored but not recorded is discarded.
     pub(super) async fn write(mut self) {
         let line = self.last_line();
         self.lines.push(line);
@@ -56,9 +56,9 @@ impl End<'_> {
         tracing::info!(run = self.run.id.0, kind, status = status.as_str(), code, "run ended");
     }
 
-    /// What was meant to be recorded cannot be; that it failed can.
+    /// Records that the run failed, because its result could not be recorded.
     async fn write_failure(mut self, error: AppError) {
-        tracing::error!(run = self.run.id.0, ?error, "the end of a run was not written");
+        tracing::error!(run = self.run.id.0, ?error, "the end of a run could not be written");
         self.result = Err(match error {
             AppError::Unavailable(_) => of_app(error),
             _ => EngineError::internal("What this run did could not be recorded."),
@@ -66,12 +66,12 @@ impl End<'_> {
         self.lines = vec![self.last_line()];
         match self.try_write(RunStatus::Failed).await {
             Ok(_) => self.job.discard(self.services).await,
-            // Perhaps a commit of ours is still being decided: what is stored stays, and its note with it.
-            Err(error) => tracing::error!(run = self.run.id.0, ?error, "nor that it failed"),
+            // An earlier commit may still take effect, so what is stored is kept, and the record of its upload too.
+            Err(error) => tracing::error!(run = self.run.id.0, ?error, "the failure of a run could not be written"),
         }
     }
 
-    /// For those who watch.
+    /// Updates the metrics.
     fn count(&self, status: RunStatus) {
         let kind = self.run.kind().as_str();
         metrics::counter!("holdfast_runs_ended_total", "kind" => kind, "status" => status.as_str()).increment(1);
@@ -99,13 +99,13 @@ impl End<'_> {
         }
     }
 
-    /// False when the run is another worker's by now.
+    /// Returns false if another worker has the run by now.
     async fn try_write(&mut self, status: RunStatus) -> Result<bool> {
         let (services, run) = (self.services, self.run);
         let now = services.app.now();
         let (id, epoch) = (run.id, run.lease_epoch);
         let mut tx = services.app.store.begin().await?;
-        // The task before its run, as those who cancel do: two orders would deadlock.
+        // Locks the task before its run, as cancelling does: different orders could deadlock.
         let task = match run.subject.task() {
             Some(task) => tasks::find_locked(&mut tx, task).await?,
             None => None,
@@ -115,7 +115,7 @@ impl End<'_> {
             Ok(()) => self.job.assess(&mut tx, &ending, task.as_ref()).await?,
             Err(_) => Assessed::default(),
         };
-        // The run before its lines, as those who take it away do.
+        // Writes the run before its lines, in the same order as ending a lost run does.
         let mut counts = counts(&self.context.progress, self.context.log.warnings(), 0.0);
         counts.warnings += assessed.warnings;
         runs::update_progress(&mut tx, id, epoch, &counts, lease_until(now, &services.settings)).await?;

@@ -1,4 +1,4 @@
-//! What runs find out about servers, destinations and stored backups beside their work, and where that is recorded.
+//! Records what runs find out about servers, destinations and stored backups in the course of their work.
 
 use holdfast_app::Origin;
 use holdfast_core::Timestamp;
@@ -11,7 +11,7 @@ use holdfast_store::{DbTime, StoreError, Tx, audit, backups, copies, destination
 
 use super::job::Ending;
 
-/// The destination itself is the matter, not what is stored there.
+/// The destination itself is the problem, not what is stored there.
 const LOST_DESTINATION: &[FailureCode] = &[
     FailureCode::DestinationUnavailable,
     FailureCode::DestinationDenied,
@@ -21,7 +21,7 @@ const LOST_DESTINATION: &[FailureCode] = &[
     FailureCode::ForbiddenAddress,
 ];
 
-/// The server could not be reached, or did not let us in.
+/// The server could not be reached, or refused the login.
 const UNREACHABLE: &[FailureCode] =
     &[FailureCode::Connect, FailureCode::Dns, FailureCode::Timeout, FailureCode::HostKeyChanged, FailureCode::Auth];
 
@@ -40,7 +40,7 @@ pub(super) async fn note_destination(
     destinations::update_check(tx, destination, None, now).await
 }
 
-/// Tells people only when the destination was fine before.
+/// Records that a destination failed, and reports it only if the destination was fine before.
 pub(super) async fn note_lost_destination(
     tx: &mut Tx,
     ending: &Ending<'_>,
@@ -56,7 +56,7 @@ pub(super) async fn note_lost_destination(
     ending.services.outbox.destination_lost(tx, destination, ending.run.id, found, ending.now).await
 }
 
-/// What was read from it shows that the destination of a backup is there.
+/// Records that the destination of a backup is reachable, because something was read from it.
 pub(super) async fn note_readable(tx: &mut Tx, ending: &Ending<'_>, backup: BackupId) -> Result<(), StoreError> {
     match backups::find(tx, backup).await? {
         Some(backup) => destinations::update_check(tx, backup.destination_id, None, ending.now).await,
@@ -64,7 +64,7 @@ pub(super) async fn note_readable(tx: &mut Tx, ending: &Ending<'_>, backup: Back
     }
 }
 
-/// What the failure of reading a stored backup says about the backup, or else about its destination.
+/// Records what a failure to read a stored backup says about the backup, or else about its destination.
 pub(super) async fn note_unreadable(
     tx: &mut Tx,
     ending: &Ending<'_>,
@@ -109,7 +109,7 @@ pub(super) async fn note_state(
     note_verification(tx, ending, backup, found).await
 }
 
-/// Tells people that a backup cannot be restored.
+/// Reports to users that a backup cannot be restored.
 pub(super) async fn tell_damaged(
     tx: &mut Tx,
     ending: &Ending<'_>,
@@ -119,7 +119,7 @@ pub(super) async fn tell_damaged(
     ending.services.outbox.damaged(tx, backup, ending.run.id, reason, ending.now).await
 }
 
-/// What was found of the copy that was read.
+/// Records what was found about the copy that was read.
 pub(super) async fn note_verification(
     tx: &mut Tx,
     ending: &Ending<'_>,
@@ -130,7 +130,7 @@ pub(super) async fn note_verification(
     copies::update_verification(tx, backup, row.destination_id, found, ending.now).await
 }
 
-/// Keys are pinned on first contact; a server is online when it let us in.
+/// Pins host keys on first contact, and records whether the server is online.
 pub(super) async fn note_contact(
     tx: &mut Tx,
     ending: &Ending<'_>,

@@ -1,4 +1,4 @@
-//! What the end of a run means for its task: it has run, it may be tried once more, it may be to blame.
+//! What the end of a run means for its task: it has run, it may be retried, or it is paused for losing its workers.
 
 use holdfast_app::Origin;
 use holdfast_core::Timestamp;
@@ -11,7 +11,7 @@ use holdfast_store::{DbTime, StoreError, Tx, audit, due, tasks};
 use super::job::Next;
 use crate::settings::Settings;
 
-/// A task that costs so many workers in a row is to blame for it.
+/// A task that loses this many workers in a row is probably the cause, and is paused.
 const MOST_LOSSES: i64 = 3;
 
 pub(super) struct FollowUp<'a> {
@@ -42,11 +42,11 @@ impl FollowUp<'_> {
         }
         let is_first = self.run.attempt == 1 && !settings.retry_after.is_zero();
         if is_first && self.code.is_some_and(FailureCode::can_retry) && !runs::is_cancel_requested(tx, run).await? {
-            // Those that lost a worker together are not tried together: one of them may be to blame.
+            // Runs that lost a worker together are not retried together: one of them may be the cause.
             let apart = if self.is_loss { 1 + task.0.rem_euclid(8) } else { 1 };
             let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(3600) * apart;
             if due::plan_retry(tx, task, run, later(now, seconds)).await? {
-                self.line(tx, &format!("This will be tried once more in {seconds} seconds."), now).await?;
+                self.line(tx, &format!("This will be retried once, in {seconds} seconds."), now).await?;
                 return Ok(Next::Retry);
             }
         }

@@ -1,5 +1,5 @@
-//! Looks whether everything on record is still at a destination, in its full size. What is inside is not read: that is
-//! what verifications do, one backup at a time.
+//! Checks whether everything on record is still at a destination, in its full size. Contents are not read:
+//! verifications do that, one backup at a time.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use holdfast_store::{StoreError, Tx, backups, destinations};
 use super::findings::{is_lost_destination, note_lost_destination, note_state, tell_damaged};
 use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
 
-/// Copies that are named in the log; of others there is a count.
+/// How many copies are listed in the log; the others are counted.
 const NAMED: usize = 20;
 
 pub(super) struct Inventory {
@@ -49,7 +49,7 @@ fn judge(copy: StoredCopy, size: Option<u64>) -> Option<Damaged> {
 impl Job for Inventory {
     async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
         let (services, log) = (working.services, &working.context.log);
-        // What is on record was stored before; what is stored from now on does not matter.
+        // The records are read first: everything on them is already stored, and what is stored later does not matter.
         let mut tx = services.app.store.read().await.map_err(of_store)?;
         let plan = services.planner.destination(&mut tx, self.destination).await.map_err(of_app)?;
         let on_record = copies::list_stored(&mut tx, self.destination).await.map_err(of_store)?;
@@ -87,7 +87,7 @@ impl Job for Inventory {
         }
         let mut by_task: BTreeMap<Option<TaskId>, Vec<&Damaged>> = BTreeMap::new();
         for damaged in &self.damaged {
-            // Somebody may have deleted it meanwhile, and nobody wants to hear of it twice.
+            // It may have been deleted meanwhile, or its damage may have been reported before.
             let Some(row) = backups::find(tx, damaged.copy.backup).await? else { continue };
             if row.deleted_at.is_some() || row.verification == damaged.found {
                 continue;

@@ -17,13 +17,13 @@ use crate::services::Services;
 /// run, which may be tried more than once.
 #[async_trait]
 pub(super) trait Job: Send + Sync {
-    /// Does the work, and keeps what came of it.
+    /// Does the work and keeps its result.
     async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError>;
 
     /// The last line in the log of a success.
     fn summary(&self) -> String;
 
-    /// Looks at the result beside earlier ones, before the end is written.
+    /// Compares the result with earlier ones, before the end is written.
     async fn assess(
         &mut self,
         _tx: &mut Tx,
@@ -41,41 +41,41 @@ pub(super) trait Job: Send + Sync {
         Ok(())
     }
 
-    /// Tells people how it ended.
+    /// Reports to users how it ended.
     async fn tell(&self, _tx: &mut Tx, _services: &Services, _outcome: &Outcome<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Whether [`Job::tell`] reports failures, so that a server that cannot be reached needs no notice of its own.
+    /// Whether [`Job::tell`] reports failures, so that a server that cannot be reached needs no separate notice.
     fn tells_of_failures(&self) -> bool {
         false
     }
 
-    /// How a run fails that took too long. Only short runs have such a limit.
+    /// The code with which a run that took too long fails. Only short runs have such a limit.
     fn timeout_code(&self) -> FailureCode {
         FailureCode::Timeout
     }
 
-    /// Clears up after work that was stopped because it took too long; nobody waits for this.
+    /// Cleans up, in the background, after work that was stopped because it took too long.
     fn clear_up(&self, _services: &Services) {}
 
-    /// Takes away what was stored but is not on record: the run was lost to another worker, or could not be ended.
+    /// Removes what was stored but is not on record: the run was lost to another worker, or could not be ended.
     async fn discard(&self, _services: &Services) {}
 
-    /// What a run that ended in the middle of its work may have left, for its log.
+    /// What a run that was interrupted in its work may have left behind, for its log.
     async fn left_behind(&self, _tx: &mut Tx, _run: &RunRow) -> Result<String, StoreError> {
         Ok(String::new())
     }
 }
 
-/// What the work of a run gets.
+/// What a run is given for its work.
 pub(super) struct Working<'a> {
     pub services: &'a Services,
     pub run: &'a RunRow,
     pub context: &'a Context,
 }
 
-/// What the transaction that ends a run knows.
+/// What the transaction that ends a run is given.
 pub(super) struct Ending<'a> {
     pub services: &'a Services,
     pub run: &'a RunRow,
@@ -84,7 +84,7 @@ pub(super) struct Ending<'a> {
     pub now: Timestamp,
 }
 
-/// What the log gets beside the job's own lines.
+/// What is logged in addition to the job's own lines.
 #[derive(Default)]
 pub(super) struct Assessed {
     pub lines: Vec<String>,
@@ -100,7 +100,7 @@ pub(super) enum Next {
     Pause,
 }
 
-/// How a run ended, for people.
+/// How a run ended, as reported to users.
 pub(super) struct Outcome<'a> {
     pub run: &'a RunRow,
     /// `None` after a success.
@@ -117,7 +117,7 @@ pub(super) struct Contacts {
     pub jump: Option<Contacted>,
 }
 
-/// A server, at the address where the run met it.
+/// A server, and the address at which the run contacted it.
 pub(super) struct Contacted {
     pub id: ServerId,
     pub host: String,
@@ -132,7 +132,7 @@ impl Contacts {
     }
 }
 
-/// A database that is away is no fault of the run's: it can be tried again.
+/// An unavailable database is not the fault of the run, which can be tried again.
 pub(super) fn of_app(error: AppError) -> EngineError {
     match error {
         AppError::Unavailable(reason) => {

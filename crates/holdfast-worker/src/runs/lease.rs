@@ -1,5 +1,5 @@
-//! A claimed run while it is worked on: its lease renewed, its progress and its lines written, its wish to be cancelled
-//! noticed. A worker that cannot renew gives the run up before anybody else may take it.
+//! A claimed run while it is executed: renews its lease, writes its progress and log lines, and notices when it is to
+//! be cancelled. A worker that cannot renew the lease gives up the run before anybody else may take it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +21,13 @@ use crate::settings::Settings;
 /// How often progress is written; also how fast a cancellation is noticed.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Until when a lease that is renewed now lasts. People may read it; workers go by silence.
+/// When a lease that is renewed now expires. This is for display; workers detect a lost run by its missing heartbeats.
 pub(crate) fn lease_until(now: Timestamp, settings: &Settings) -> Timestamp {
     let micros = i64::try_from(settings.lease.as_micros()).unwrap_or(i64::MAX / 4);
     clock::from_micros(now.as_microsecond() + micros)
 }
 
-/// What the work of a run gets to see, and the task that beats for it.
+/// The context of a run's work, and the task that sends its heartbeats.
 pub(crate) struct Lease {
     pub context: Context,
     pub run: RunRow,
@@ -37,23 +37,23 @@ pub(crate) struct Lease {
     beating: JoinHandle<Lines>,
 }
 
-/// A run that has been worked on and is still ours.
+/// A run whose work has ended and whose lease is still ours.
 pub(crate) struct Finished {
     pub run: RunRow,
     pub context: Context,
-    /// Still to be written.
+    /// Log lines that are still to be written.
     pub lines: Vec<String>,
-    /// Somebody asked for its end.
+    /// Somebody requested that it be cancelled.
     pub is_cancelled: bool,
 }
 
-/// Lines that are not written yet.
+/// Log lines that are not written yet.
 struct Lines {
     received: mpsc::UnboundedReceiver<String>,
     waiting: Vec<String>,
 }
 
-/// A run whose worker broke must not go on beating: others have to see that it is nobody's.
+/// A run whose worker panicked must not keep sending heartbeats: others have to see that it is lost.
 impl Drop for Lease {
     fn drop(&mut self) {
         self.stop.cancel();
@@ -66,7 +66,7 @@ impl Lease {
         let (context, received) = Context::new(CancellationToken::new());
         let (lost, cancelled) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let stop = CancellationToken::new();
-        let heart = Heart {
+        let renewal = LeaseRenewal {
             app,
             settings,
             id: run.id,
@@ -79,11 +79,11 @@ impl Lease {
             rate: 0.0,
         };
         let lines = Lines { received, waiting: Vec::new() };
-        let beating = tokio::spawn(heart.beat_until(stop.clone(), lines));
+        let beating = tokio::spawn(renewal.beat_until(stop.clone(), lines));
         Self { context, run, lost, cancelled, stop, beating }
     }
 
-    /// Stops beating. `None` when the run is not ours any more.
+    /// Stops the heartbeats. Returns `None` if the lease was lost.
     pub(crate) async fn finish(mut self) -> Option<Finished> {
         self.stop.cancel();
         let mut rest = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) fn counts(progress: &Progress, warnings: u64, rate: f64) -> RunCounts
     }
 }
 
-struct Heart {
+struct LeaseRenewal {
     app: Arc<App>,
     settings: Settings,
     id: RunId,
@@ -125,14 +125,14 @@ struct Heart {
     lost: Arc<AtomicBool>,
     cancelled: Arc<AtomicBool>,
     renewed: Instant,
-    /// When bytes were counted last, and how many.
+    /// When bytes were last counted, and how many there were.
     before: (Instant, u64),
     rate: f64,
 }
 
-impl Heart {
+impl LeaseRenewal {
     async fn beat_until(mut self, stop: CancellationToken, mut lines: Lines) -> Lines {
-        // The claim was the first beat.
+        // The claim was the first heartbeat.
         let mut ticks = tokio::time::interval_at(Instant::now() + BEAT, BEAT);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -143,11 +143,11 @@ impl Heart {
             while let Ok(line) = lines.received.try_recv() {
                 lines.waiting.push(line);
             }
-            // The lease counts from before the beat, however long the database took.
+            // The lease counts from before the heartbeat, however long the database took.
             let begun = Instant::now();
             // A database that hangs must not keep a worker from giving up.
             match tokio::time::timeout(self.settings.lease / 4, self.beat(&mut lines.waiting)).await {
-                Ok(Ok(LeaseState::GoOn)) => self.renewed = begun,
+                Ok(Ok(LeaseState::Continue)) => self.renewed = begun,
                 Ok(Ok(LeaseState::Cancel)) => {
                     self.renewed = begun;
                     self.cancelled.store(true, Ordering::SeqCst);
@@ -158,14 +158,14 @@ impl Heart {
                 Err(_) => tracing::warn!(run = self.id.0, "the lease was not renewed in time"),
             }
             if self.renewed.elapsed() > self.settings.lease - self.settings.margin() {
-                self.give_up("the database has been away for too long");
+                self.give_up("the database has been unavailable for too long");
             }
         }
     }
 
     fn give_up(&self, why: &str) {
         if !self.lost.swap(true, Ordering::SeqCst) {
-            tracing::warn!(run = self.id.0, why, "giving this run up");
+            tracing::warn!(run = self.id.0, why, "giving up this run");
         }
         self.context.cancel.cancel();
     }
@@ -177,7 +177,7 @@ impl Heart {
         let mut tx = self.app.store.begin().await?;
         let beat =
             runs::update_progress(&mut tx, self.id, self.epoch, &counts, lease_until(now, &self.settings)).await?;
-        // The run before its lines, as those who take it away do.
+        // Writes the run before its lines, in the same order as ending a lost run does.
         append_lines(&mut tx, self.id, self.epoch, lines, now).await?;
         tx.commit().await?;
         lines.clear();

@@ -1,4 +1,4 @@
-//! Looks at a server for somebody who makes a task: a folder, its databases, or the size of a source.
+//! Looks something up on a server for a user who is creating a task: a folder, its databases, or the size of a source.
 
 use async_trait::async_trait;
 use holdfast_core::ids::ServerId;

@@ -1,4 +1,4 @@
-//! Puts a stored backup back to a server.
+//! Restores a stored backup to a server.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Job for Restore {
         let draft = restores::find(&mut tx, run.id).await.map_err(of_store)?;
         drop(tx);
         let backup = backup.ok_or_else(|| of_app(gone("backup")))?;
-        let draft = draft.ok_or_else(|| EngineError::internal("what this restore was asked to do is gone"))?;
+        let draft = draft.ok_or_else(|| EngineError::internal("the request of this restore is gone"))?;
         let (plan, jump) = services.planner.restore(&services.app, &backup, &draft).await.map_err(of_app)?;
         contacts.note(&plan.server, draft.server, jump);
         working.context.log.line(format!("Restoring {}.", plan.backup.key));
@@ -80,7 +80,7 @@ impl Job for Restore {
     }
 }
 
-/// Notes that a restore begins to change something, before it does, and when nothing is left of that.
+/// Records that a restore is about to change something, and that everything it changed has been undone.
 fn write_mark(working: &Working<'_>) -> OnWrite {
     let (app, run, epoch) = (working.services.app.clone(), working.run.id, working.run.lease_epoch);
     Arc::new(move |note| {
@@ -95,7 +95,7 @@ fn write_mark(working: &Working<'_>) -> OnWrite {
             };
             match noted.map_err(|error| error.to_string())? {
                 true => tx.commit().await.map_err(|error| error.to_string()),
-                false => Err("The run is not this worker's any more.".to_owned()),
+                false => Err("This worker no longer has the run.".to_owned()),
             }
         };
         Box::pin(noting)

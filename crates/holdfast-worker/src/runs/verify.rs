@@ -1,4 +1,4 @@
-//! Reads a stored backup back whole, and records whether it is what was written.
+//! Reads a whole stored backup, and records whether it is what was written.
 
 use async_trait::async_trait;
 use holdfast_core::backup::Verification;

@@ -1,5 +1,5 @@
-//! After a clock that ran ahead was set right, next runs and other times lie in the far future, and nothing would happen
-//! until then. They are pulled back, and that is told.
+//! After a clock that ran ahead has been corrected, next runs and other times lie in the far future, and nothing would
+//! happen until then. They are pulled back, and that is logged.
 
 use std::collections::HashMap;
 
@@ -14,16 +14,16 @@ use holdfast_store::{DbTime, StoreError, Tx, audit, users, workers};
 use crate::settings::Settings;
 use holdfast_core::clock::later;
 
-/// Tasks that are looked at in one go; the next look goes on from there.
+/// How many tasks are examined at a time; the next look continues from there.
 const TASKS_AT_ONCE: i64 = 2000;
 const SUMMARIES_AT_ONCE: i64 = 200;
-/// Clocks of machines that are kept right differ by less.
+/// The clocks of machines that are kept in sync differ by less.
 const TOLERANCE_SECS: i64 = 120;
-/// Looks for which another worker's last sign may stay the same before it counts as gone. Workers give one a minute,
-/// and each looks as often.
+/// For how many looks another worker's last heartbeat may stay the same before it counts as gone. Workers send one a
+/// minute, and each looks as often.
 const SILENT_LOOKS: u32 = 3;
 const HOUR_SECS: i64 = 3600;
-/// Longer than the end of any quiet hours is away, and than any channel may ask us to wait.
+/// Longer than any quiet hours can last, and than any channel may ask us to wait.
 const LATEST_NOTICE_SECS: i64 = 25 * HOUR_SECS;
 const LATEST_REMOVAL_SECS: i64 = 5 * HOUR_SECS;
 const LATEST_CATALOGUE_SECS: i64 = 7 * HOUR_SECS;
@@ -32,15 +32,15 @@ const LATEST_SUMMARY_SECS: i64 = 8 * 24 * HOUR_SECS;
 /// What a worker remembers between its looks.
 #[derive(Debug, Default)]
 pub(crate) struct Corrector {
-    /// The last task that was looked at.
+    /// The id of the last task that was examined.
     after: i64,
-    /// The signs of workers whose clocks are ahead of ours, and for how many looks they stayed the same.
+    /// The last heartbeats of workers whose clocks are ahead of ours, and for how many looks they have stayed the same.
     ahead: HashMap<String, (i64, u32)>,
 }
 
 impl Corrector {
-    /// Pulls back what lies too far ahead, as long as no other worker that is alive says that it is later than we think:
-    /// two workers with different clocks would else move the same tasks to and fro.
+    /// Pulls back what lies too far ahead, unless the clock of another live worker is ahead of ours: two workers with
+    /// different clocks would otherwise move the same tasks back and forth.
     pub(crate) async fn look(&mut self, app: &App, settings: &Settings, own: &str) -> Result<()> {
         let now = app.now();
         let known = workers::list(&mut app.store.read().await?).await?;
@@ -73,7 +73,8 @@ impl Corrector {
         Ok(())
     }
 
-    /// Whether a worker that is alive has a clock ahead of ours; and those that only left a sign from the future.
+    /// Whether a live worker has a clock ahead of ours, and the workers that are gone but left a heartbeat in the
+    /// future.
     fn compare(&mut self, own: &str, known: &[WorkerRow], now: Timestamp) -> (bool, Vec<String>) {
         let limit = later(now, TOLERANCE_SECS);
         let mut ahead = HashMap::new();
@@ -96,7 +97,7 @@ fn latest(settings: &Settings, now: Timestamp) -> Latest {
     let seconds =
         |span: std::time::Duration| i64::try_from(span.as_secs()).unwrap_or(HOUR_SECS).min(30 * 24 * HOUR_SECS);
     Latest {
-        // Those that lost a worker together are tried up to eight times as late.
+        // Runs that lost a worker together are retried up to eight times as late.
         retry: later(now, 8 * seconds(settings.retry_after) + HOUR_SECS),
         notice: later(now, LATEST_NOTICE_SECS),
         removal: later(now, LATEST_REMOVAL_SECS),
@@ -105,13 +106,13 @@ fn latest(settings: &Settings, now: Timestamp) -> Latest {
     }
 }
 
-/// True when a time of the task lay too far ahead.
+/// Returns true if a time of the task lay too far ahead.
 async fn pull_back(tx: &mut Tx, row: &AheadRow, now: Timestamp) -> Result<bool, StoreError> {
-    // One whose schedule cannot be read is the scheduler's to tell of.
+    // A schedule that cannot be read is reported by the scheduler.
     let Ok(schedule) = row.schedule() else { return Ok(false) };
     let (planned, overdue) = (row.next_run_at.0, row.overdue_at.map(|at| at.0));
-    let next = slots::pulled_back(&schedule, planned, now);
-    let sooner = overdue.and_then(|at| notice::overdue_pulled_back(&schedule, at, now));
+    let next = slots::corrected_next(&schedule, planned, now);
+    let sooner = overdue.and_then(|at| notice::corrected_overdue(&schedule, at, now));
     if next.is_none() && sooner.is_none() {
         return Ok(false);
     }
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_ahead_counts_as_long_as_it_gives_signs() {
+    fn a_worker_ahead_counts_while_it_sends_heartbeats() {
         let mut corrector = Corrector::default();
         let now = Timestamp::from_second(1_000_000).unwrap();
         let mut look = |rows: &[WorkerRow]| corrector.compare("own", rows, now);

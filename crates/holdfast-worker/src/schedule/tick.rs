@@ -1,4 +1,4 @@
-//! From due slots to queued runs.
+//! Turns due slots into queued runs.
 
 use holdfast_app::{App, Result};
 use holdfast_core::Timestamp;
@@ -13,15 +13,15 @@ use holdfast_store::{StoreError, Tx};
 
 use crate::notices::outbox::Outbox;
 
-/// Due tasks per transaction: long enough to share an fsync, short enough that requests in between hardly wait.
+/// Due tasks per transaction: enough to share an fsync, few enough that concurrent requests hardly wait.
 const BATCH: i64 = 200;
 
-/// Batches in one go; then runs are started, and lost workers looked for, before it goes on.
+/// Batches per call; then runs are started, and lost workers looked for, before the next call.
 const BATCHES: usize = 5;
 
-/// Queues a run for every slot that has come, and for every second try, and moves the tasks on to their next slot: the
-/// first thousand of them; who finds more due calls again. Any number of processes may do this at once: a slot has one
-/// run, and a task at most one live run. Gives the number of runs queued.
+/// Queues a run for every slot that has come, and for every retry that is due, and moves the tasks to their next slot.
+/// Handles a thousand of each; if more are due, call it again. Any number of processes may do this at once: a slot has
+/// one run, and a task at most one live run. Returns the number of runs queued.
 pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<usize> {
     let mut queued = 0;
     for _ in 0..BATCHES {
@@ -39,7 +39,7 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
             let subject = RunSubject::Backup(task.id);
             let retry_of = task.retry_run_id.map(RunId);
             let again = NewRun { attempt: 2, retry_of, ..NewRun::asked_for(task.user_id, subject, trigger) };
-            // Without a place it has a live run, which is as good.
+            // If nothing is queued, the task has a live run, which is as good.
             queued += usize::from(runs::insert(&mut tx, &again, now).await?.is_some());
         }
         if due.is_empty() && retries.is_empty() {
@@ -52,12 +52,12 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
     Ok(queued)
 }
 
-/// Moves one task on; true when that queued a run.
+/// Moves one task to its next slot. Returns true if that queued a run.
 async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) -> Result<bool, StoreError> {
     let (id, owner) = (task.id, task.user_id);
-    // A schedule that cannot be read must not hold up everybody else's: its task stops and the log says so.
+    // A schedule that cannot be read must not block all the others: its task is stopped, and that is logged.
     let Ok(schedule) = task.schedule().inspect_err(|error| {
-        tracing::error!(task = task.id.0, %error, "this task has no next run any more");
+        tracing::error!(task = task.id.0, %error, "this task will not run again: its schedule cannot be read");
     }) else {
         due::advance(tx, task, None).await?;
         return Ok(false);
@@ -74,21 +74,21 @@ async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) ->
         };
         let ended = (RunStatus::Failed, FailureCode::Missed);
         last_missed = runs::insert_ended(tx, owner, id, *slot, ended, &text, now).await?.or(last_missed);
-        tracing::warn!(task = task.id.0, %slot, "a slot passed while nobody was working");
+        tracing::warn!(task = task.id.0, %slot, "a slot passed while no worker was running");
     }
     if let (Some(last), Some(first)) = (last_missed, missed_since.or(missed.first().copied())) {
         outbox.missed(tx, id, last, (first, missed.len()), now).await?;
     }
     let Some((slot, trigger)) = run else { return Ok(false) };
-    // In place of a second try it is one: its end is told, whatever it is.
+    // A run that takes the place of a retry counts as one: its end is reported, whatever it is.
     let attempt = if due::drop_retry(tx, id).await? { 2 } else { 1 };
     let new = NewRun { slot: Some(slot), attempt, ..NewRun::asked_for(owner, RunSubject::Backup(id), trigger) };
     if runs::insert(tx, &new, now).await?.is_some() {
         metrics::histogram!("holdfast_slot_late_seconds").record(seconds_between(slot, now));
         return Ok(true);
     }
-    let text = "Skipped: the run before was still going when this one was due.";
+    let text = "Skipped: the previous run was still in progress when this one was due.";
     runs::insert_ended(tx, owner, id, slot, (RunStatus::Cancelled, FailureCode::Skipped), text, now).await?;
-    tracing::warn!(task = task.id.0, %slot, "skipped: the run before is still going");
+    tracing::warn!(task = task.id.0, %slot, "skipped: the previous run is still in progress");
     Ok(false)
 }

@@ -1,5 +1,5 @@
-//! Keeps a sealed list at every destination of what its owner has, so that the bucket and the master key alone bring an
-//! installation back.
+//! Keeps a catalogue, a sealed list of what its owner has, at every destination, so that the destination and the master
+//! key alone are enough to recover an installation.
 
 use std::time::Duration;
 
@@ -14,26 +14,26 @@ use holdfast_store::catalogue::{self, DueRow, Written};
 use crate::plans::Planner;
 use holdfast_core::clock::later;
 
-/// Taken in one look, one of each user, and written at once; the rest comes with the next.
+/// How many are claimed per batch, one per user; the rest follow in the next.
 const BATCH: i64 = 8;
-/// Looks in one round, for users with several destinations.
+/// Batches per round, for users with several destinations.
 const BATCHES: usize = 20;
 const AT_ONCE: usize = 4;
-/// What one may take: all of a look are done before the lease is over.
+/// How long one may take: all of a batch are done before the lease expires.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
-/// How long nobody else writes to the same destination. A stray one does no harm: the newest name counts.
+/// How long nobody else writes to the same destination. An overlapping write does no harm: the newest name counts.
 const LEASE_SECS: i64 = 15 * 60;
-/// After a failure. The backups themselves tell of a destination that is away; this need not.
+/// The pause after a failure. Backup runs report an unavailable destination, so this need not.
 const RETRY_SECS: i64 = 15 * 60;
-/// A small list is written with every change; a large one waits, so that writing it stays a small part of the traffic.
+/// A small catalogue is written with every change; a large one waits, so that it remains a small part of the traffic.
 const LEAST_PAUSE_SECS: i64 = 5;
 const MOST_PAUSE_SECS: i64 = 15 * 60;
 const BYTES_PER_PAUSE_SEC: i64 = 20_000;
-/// Where older ones cannot be removed, each stays for ever.
+/// The pause where older catalogues cannot be removed, and each stays for ever.
 const PAUSE_WITHOUT_REMOVAL_SECS: i64 = 6 * 3600;
 
-/// Writes the catalogues that are due. Destinations that failed last time are apart: whoever waits for them keeps nobody
-/// else waiting.
+/// Writes the catalogues that are due. Destinations that failed last time are handled separately, so that waiting for
+/// them does not delay the others.
 pub(crate) async fn write_due(app: &App, engine: &Engine, planner: &Planner) -> Result<()> {
     let mut tx = app.store.begin().await?;
     catalogue::settle_wishes(&mut tx, app.now()).await?;
@@ -52,7 +52,7 @@ async fn write_lane(app: &App, engine: &Engine, planner: &Planner, has_failed: b
         if due.is_empty() {
             break;
         }
-        // From here on it is somebody's turn later, whatever goes wrong now.
+        // From here on they will be tried again later, whatever goes wrong now.
         let mut writes = Vec::with_capacity(due.len());
         for row in &due {
             writes.push(write_one(app, engine, planner, row, lease));
@@ -76,7 +76,7 @@ async fn write_one(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, 
 async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, lease: Timestamp) -> Result<()> {
     let destination = planner.destination(&mut app.store.read().await?, due.id).await?;
     if destination.is_untouched() {
-        // Nobody has used this folder yet; the first who does marks it, and that is a change.
+        // This folder has not been used yet. Its first use marks it, and that change makes a catalogue due.
         let mut tx = app.store.begin().await?;
         catalogue::put_off(&mut tx, due, lease).await?;
         return Ok(tx.commit().await?);
@@ -90,7 +90,7 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     let packed = packer.finish().map_err(broken)?;
     let sealed = app.store.read().await?.seal_file(&packed)?;
     let bytes = i64::try_from(sealed.len()).unwrap_or(i64::MAX);
-    // What a lost worker left goes before its name is forgotten.
+    // What a lost worker left behind is removed before its key is overwritten.
     if let Some(left) = &due.pending {
         discard(engine, &destination, left).await;
     }
@@ -106,8 +106,8 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     let mut tx = app.store.begin().await?;
     let is_noted = catalogue::finish(&mut tx, due, lease, &written).await?;
     tx.commit().await?;
-    // Only what is on record goes, and only after what follows it is. When the claim was lost, what was written just now
-    // is noted as pending, and whoever has it clears it away.
+    // The previous catalogue is removed only once the new one is on record. If the claim was lost, the one just written
+    // is recorded as pending, and whoever has the claim removes it.
     if let Some(old) = due.key.as_deref().filter(|_| is_noted) {
         let is_removed = remove(engine, &destination, old).await;
         let mut tx = app.store.begin().await?;
@@ -123,15 +123,15 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     Ok(())
 }
 
-/// A bucket may forbid it: what is older is not read, and does no harm.
+/// Removes an older catalogue. A bucket may forbid that, which does no harm: older ones are not read.
 async fn remove(engine: &Engine, destination: &DestinationPlan, key: &str) -> bool {
     let removed = engine.remove(destination, key).await;
-    removed.inspect_err(|error| tracing::debug!(key, error = error.message, "an older catalogue stays")).is_ok()
+    removed.inspect_err(|error| tracing::debug!(key, error = error.message, "keeping an older catalogue")).is_ok()
 }
 
-/// What somebody began and nobody ended, whole or in part.
+/// Removes a catalogue that was begun but not recorded as finished, whole or in part.
 async fn discard(engine: &Engine, destination: &DestinationPlan, key: &str) {
     if let Err(error) = engine.discard(destination, key, None).await {
-        tracing::debug!(key, error = error.message, "a catalogue that nobody ended stays");
+        tracing::debug!(key, error = error.message, "an unfinished catalogue could not be removed");
     }
 }

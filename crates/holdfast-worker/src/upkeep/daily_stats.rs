@@ -1,4 +1,4 @@
-//! Counts what happened day by day, so that nobody has to go through a million runs to see a month.
+//! Counts results day by day, so that showing a month does not mean reading a million runs.
 
 use holdfast_app::overview::{self, DAILY_STATS_AT};
 use holdfast_app::{App, Result};
@@ -8,13 +8,13 @@ use holdfast_store::{daily_stats, settings};
 
 use holdfast_core::clock::later;
 
-/// What ended while somebody else was counting is counted with the next.
+/// How far a count overlaps the previous one, for runs that ended while that was in progress.
 const OVERLAP_SECS: i64 = 300;
-/// After a longer silence this many days are counted anew.
+/// How many days are counted at most, after a longer pause.
 const MOST_DAYS: i64 = 40;
 const DAY_SECS: i64 = 86_400;
 
-/// Writes down the days of everybody for whom something ended since the last time. Several processes may do it at once.
+/// Updates the days of every user for whom a run ended since the last time. Several processes may do this at once.
 pub(crate) async fn write(app: &App) -> Result<()> {
     let now = app.now();
     let mut tx = app.store.begin().await?;
@@ -32,8 +32,8 @@ pub(crate) async fn write(app: &App) -> Result<()> {
         }
         tx.commit().await?;
     }
-    // Last, so that what was cut off is counted with the next. Of several processes at once one writes it, and the days
-    // that they counted are the same.
+    // Written last, so that after an interruption the next call counts again. Of several concurrent processes one
+    // writes it, and the days that they counted are the same.
     let mut tx = app.store.begin().await?;
     settings::swap(&mut tx, DAILY_STATS_AT, last.as_deref(), &now.as_microsecond().to_string()).await?;
     Ok(tx.commit().await?)

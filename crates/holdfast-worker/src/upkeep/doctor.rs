@@ -1,5 +1,5 @@
-//! Reaching for everything that users have entrusted, at once and on the spot, for an operator who wants to know what is
-//! wrong. Nothing is written to the database.
+//! Contacts all destinations and servers of all users right away, for an operator who wants to know what is wrong.
+//! Nothing is written to the database.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ use tokio_util::sync::CancellationToken;
 use crate::plans::Planner;
 use crate::worker::Parts;
 
-/// Reached for at once.
+/// How many are contacted at once.
 const AT_ONCE: usize = 8;
-/// Of each user; whoever has more hears of the first.
+/// How many of each user's destinations, servers and tasks are considered; further ones are left out.
 const MOST: i64 = 10_000;
-/// A server or store that says nothing for so long has a problem.
+/// A server or destination that does not answer for this long has a problem.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was looked at, and what is wrong with it.
+/// What was checked, and the result.
 #[derive(Debug)]
 pub struct Finding {
     pub what: String,
@@ -36,7 +36,7 @@ pub struct Finding {
     pub found: std::result::Result<String, String>,
 }
 
-/// Everything of everybody's.
+/// Checks every destination and server of every user.
 pub async fn examine(parts: &Parts) -> Result<Vec<Finding>> {
     let planner = Planner { folder: parts.folder.clone() };
     let people = users::list(&mut parts.app.store.read().await?).await?;
@@ -86,19 +86,19 @@ async fn at_destination(parts: &Parts, planner: &Planner, user: &UserRow, row: &
     Finding { what, found: found.await }
 }
 
-/// For people.
+/// The result of a check of a destination, in words.
 fn found_at(checked: &Checked) -> String {
     let versions = if checked.keeps_versions { "; it keeps versions of what is deleted" } else { "" };
-    format!("written, read, listed and cleared{versions}")
+    format!("written, read, listed and removed{versions}")
 }
 
 async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &ServerRow, wanted: &[TaskRow]) -> Finding {
     let what = format!("server {:?} of {}", row.label, user.email);
     let found = async {
         let mut tx = parts.app.store.read().await.map_err(|error| error.to_string())?;
-        // Planning would make one, and nothing is written here.
+        // Planning would create one, but nothing may be written here.
         if ssh_keys::find_public(&mut tx, user.id).await.map_err(|error| error.to_string())?.is_none() {
-            return Err("its owner has no SSH key yet; their account page makes one".to_owned());
+            return Err("its owner has no SSH key yet; their account page creates one".to_owned());
         }
         drop(tx);
         let planned = planner.server(&parts.app, user.id, row.id).await;
@@ -108,7 +108,7 @@ async fn at_server(parts: &Parts, planner: &Planner, user: &UserRow, row: &Serve
         let report = report.map_err(|error| told(&error))?;
         let missing = missing_tools(&report, wanted.iter().filter(|task| task.remote_server_id == row.id));
         if missing.is_empty() {
-            return Ok(format!("lets us in, {} tools found", report.tools.len()));
+            return Ok(format!("login succeeded, {} tools found", report.tools.len()));
         }
         Err(missing.join("; "))
     };

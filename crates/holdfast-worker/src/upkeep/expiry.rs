@@ -1,5 +1,5 @@
-//! What nobody asks for and everybody expects: what expired goes, old logs go, and every stored backup is read again
-//! from time to time, since a backup that nobody reads may not be one any more.
+//! Regular upkeep: deletes what has expired and old logs, queues inventories, and verifies every stored backup from
+//! time to time, since one that is never read may have become unreadable.
 
 use holdfast_app::Result;
 use holdfast_core::run::{RunSubject, Trigger};
@@ -15,18 +15,18 @@ const KEEP_CHECKS_DAYS: i64 = 30;
 const KEEP_EXPIRED_TOKENS_DAYS: i64 = 30;
 const KEEP_AUDIT_DAYS: i64 = 400;
 const KEEP_NOTICES_DAYS: i64 = 90;
-/// How long before its end somebody hears of a token's.
+/// How long before a token expires its owner is told.
 const TOKEN_WARNING_DAYS: i64 = 7;
-/// Tasks and tokens that are told of in one look.
+/// How many tasks or tokens are reported at a time.
 const TOLD_AT_ONCE: i64 = 200;
-/// Rows that go in one step, so that nobody waits for it.
+/// How many rows are deleted at a time, so that nobody has to wait for it.
 const ROWS_AT_ONCE: i64 = 500;
-/// Destinations that are queued for a look in one step.
+/// How many inventories are queued at a time.
 const COUNTS_AT_ONCE: i64 = 20;
-/// Backups that are read at once for this, over all workers; people's own verifications come on top.
+/// How many scheduled verifications run at once across all workers; those that users request come on top.
 const READS_AT_ONCE: i64 = 4;
 
-/// `is_time_for_logs` is true now and then: to find old ones takes a while.
+/// `is_time_for_logs` is true only now and then, because finding old logs takes a while.
 pub(crate) async fn tidy(services: &Services, is_time_for_logs: bool) -> Result<()> {
     let app = &services.app;
     let now = app.now();
@@ -48,13 +48,13 @@ pub(crate) async fn tidy(services: &Services, is_time_for_logs: bool) -> Result<
             tracing::info!(logs = gone, "old logs were deleted");
         }
     }
-    read_again(services).await?;
-    count_again(services).await
+    queue_verifications(services).await?;
+    queue_inventories(services).await
 }
 
-/// Queues a look at every destination whose backups nobody has looked for in a while: what a rule of a bucket or a person
+/// Queues an inventory of every destination that has had none for a while, so that what a bucket's rule or a person
 /// removed there is noticed before it is needed.
-async fn count_again(services: &Services) -> Result<()> {
+async fn queue_inventories(services: &Services) -> Result<()> {
     let days = i64::from(services.settings.inventory_days);
     if days == 0 {
         return Ok(());
@@ -62,14 +62,14 @@ async fn count_again(services: &Services) -> Result<()> {
     let app = &services.app;
     let now = app.now();
     let since = later(now, -days * DAY_SECS);
-    let due = destinations::list_uncounted(&mut app.store.read().await?, since, COUNTS_AT_ONCE).await?;
+    let due = destinations::list_inventory_due(&mut app.store.read().await?, since, COUNTS_AT_ONCE).await?;
     for (destination, owner) in due {
         let mut tx = app.store.begin().await?;
         if destinations::find_locked(&mut tx, destination).await?.is_none() {
             continue;
         }
         // Another process may have been faster.
-        if !destinations::list_uncounted(&mut tx, since, COUNTS_AT_ONCE).await?.contains(&(destination, owner)) {
+        if !destinations::list_inventory_due(&mut tx, since, COUNTS_AT_ONCE).await?.contains(&(destination, owner)) {
             continue;
         }
         let new = NewRun::asked_for(owner, RunSubject::Inventory(destination), Trigger::Schedule);
@@ -81,9 +81,9 @@ async fn count_again(services: &Services) -> Result<()> {
     Ok(())
 }
 
-/// Queues the reading of backups whose time has come, as long as nothing more important of their owner waits. Started a
-/// little early, so that none is late.
-async fn read_again(services: &Services) -> Result<()> {
+/// Queues the verification of backups that are due, unless other runs of their owner are waiting. Starts a little
+/// early, so that none is late.
+async fn queue_verifications(services: &Services) -> Result<()> {
     let days = i64::from(services.settings.verify_days);
     if days == 0 {
         return Ok(());
@@ -100,7 +100,7 @@ async fn read_again(services: &Services) -> Result<()> {
     drop(tx);
     for (backup, owner) in unread {
         let mut tx = app.store.begin().await?;
-        // Another process may have been faster, and retention too.
+        // Another process, or retention, may have been faster.
         let found = backups::find_locked(&mut tx, backup).await?.filter(|row| row.deleted_at.is_none());
         if found.is_none() || backups::is_in_use(&mut tx, backup).await? {
             continue;
@@ -114,7 +114,7 @@ async fn read_again(services: &Services) -> Result<()> {
     Ok(())
 }
 
-/// Tells of tasks that have had no success for too long: whoever lives first says so.
+/// Reports tasks that have had no success for too long; of several processes, the first one to look does so.
 pub(crate) async fn tell_of_overdue(services: &Services) -> Result<()> {
     let app = &services.app;
     let now = app.now();

@@ -1,5 +1,5 @@
-//! Takes away what is not wanted any more: objects of deleted backups, and what lost or failed runs left behind. By
-//! exact key, only what is on record as ours, again and again until it is gone.
+//! Removes objects of deleted backups, and what lost or failed runs left behind: by exact key, only what is on record
+//! as ours, and repeatedly until it is gone.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -17,20 +17,21 @@ use crate::services::Services;
 use crate::settings::Settings;
 use holdfast_core::clock::later;
 
-/// Looked at in one go.
+/// How many objects are listed per batch.
 const BATCH: i64 = 50;
-/// And so often in one round, so that very many at a destination that is away are soon out of the way of all others.
+/// Batches per round, so that very many objects at an unavailable destination are soon out of the way of the others.
 const BATCHES: usize = 100;
-/// Users whose destinations are asked at once.
+/// How many users' destinations are contacted at once.
 const AT_ONCE: usize = 4;
-/// What the destinations of one user may take of a round, in times of what one object may take.
+/// How long one user's destinations may take in a round, in multiples of the limit for one object.
 const USER_SHARE: u32 = 3;
 /// The first wait after a removal that failed; it doubles up to a few hours.
 const FIRST_WAIT_SECS: i64 = 60;
 const LONGEST_WAIT_SECS: i64 = 4 * 3600;
-/// Between two tries to clear away an upload, in leases.
+/// The time between two attempts to clear an upload, in leases.
 const UPLOAD_WAIT: i64 = 5;
-/// A worker that does not know yet that it lost its run has stopped writing by then: its lease, its retries, and some.
+/// The time, in leases, after which a worker that lost its run without knowing it has stopped writing, with a margin
+/// for its retries.
 const LATE_WORKER: i64 = 10;
 
 /// Removes the copies of deleted backups that are due.
@@ -38,7 +39,7 @@ pub(crate) async fn remove_deleted(services: &Services) -> Result<()> {
     clear(services, LeftoverKind::Copies).await
 }
 
-/// Clears away uploads whose runs ended without a backup.
+/// Clears uploads whose runs ended without a backup.
 pub(crate) async fn clear_uploads(services: &Services) -> Result<()> {
     clear(services, LeftoverKind::Uploads).await
 }
@@ -49,16 +50,16 @@ enum LeftoverKind {
     Uploads,
 }
 
-/// Something at a destination that is to go.
+/// Something at a destination that is to be removed.
 enum Leftover {
     Copy(DueRow),
     Upload(AbandonedRow),
 }
 
-/// Each user by themselves, and no longer than is fair, so that nobody's destinations hold up anybody else's. One that
-/// does not answer is not asked again in this round.
+/// Handles each user separately and for a limited time, so that one user's destinations do not delay another's. A
+/// destination that does not answer is not contacted again in this round.
 async fn clear(services: &Services, kind: LeftoverKind) -> Result<()> {
-    let mut lanes: HashMap<i64, Lane> = HashMap::new();
+    let mut lanes: HashMap<i64, DestinationQueue> = HashMap::new();
     for _ in 0..BATCHES {
         let due = list(&services.app, kind).await?;
         let is_last = (due.len() as i64) < BATCH;
@@ -94,19 +95,19 @@ async fn list(app: &App, kind: LeftoverKind) -> Result<Vec<Leftover>> {
 
 /// One user's part of a round.
 #[derive(Default)]
-struct Lane {
-    /// What their destinations have taken of the round.
+struct DestinationQueue {
+    /// How long their destinations have taken in this round.
     spent: Duration,
-    /// Destinations that did not do what they were asked.
+    /// Destinations at which a removal failed.
     away: HashSet<i64>,
 }
 
-impl Lane {
+impl DestinationQueue {
     async fn clear(mut self, services: &Services, leftovers: Vec<Leftover>) -> Result<Self> {
         let limit = services.settings.removal_limit;
         for leftover in leftovers {
             let (id, is_over) = (leftover.destination(), self.spent > limit * USER_SHARE);
-            // From here on it is somebody's turn later, whatever goes wrong now.
+            // From here on it will be tried again later, whatever goes wrong now.
             let is_claimed = leftover.claim(services, !is_over).await?;
             if !is_claimed || is_over || self.away.contains(&id) {
                 continue;
@@ -159,7 +160,8 @@ impl Leftover {
         }
     }
 
-    /// Puts off the next try; false when somebody else has it. The wait grows with what counts as a try.
+    /// Claims it by postponing the next attempt. Returns false if somebody else has it. The wait of a copy grows with
+    /// each attempt that counts.
     async fn claim(&self, services: &Services, is_try: bool) -> Result<bool> {
         let app = &services.app;
         let now = app.now();
@@ -200,8 +202,8 @@ impl Leftover {
                 tracing::info!(backup = copy.backup_id.0, key = copy.locator, "removed");
             }
             Self::Upload(upload) => {
-                // A worker that lost its run may wake up and still write, and a store may still be joining parts: it is
-                // cleared after again for a while.
+                // A worker that lost its run may wake up and still write, and a store may still be joining parts, so
+                // the upload is cleared repeatedly for a while.
                 let lease = lease_secs(&services.settings);
                 let is_over = upload.cleared_at.is_some_and(|first| now >= later(first.0, LATE_WORKER * lease));
                 let run = upload.run_id;
@@ -211,7 +213,7 @@ impl Leftover {
                 }
                 uploads::delete(&mut tx, run).await?;
                 tx.commit().await?;
-                tracing::info!(run = run.0, key = upload.object_key, "cleared away what an unfinished run left");
+                tracing::info!(run = run.0, key = upload.object_key, "cleared what an unfinished run left behind");
             }
         }
         Ok(())

@@ -43,7 +43,7 @@ impl Bench {
         self.folder.path().join("target")
     }
 
-    /// A task with these settings on top of the usual ones.
+    /// Creates a task with these changes to the default settings.
     pub async fn task(&self, changes: Value) -> i64 {
         let mut body = json!({
             "remote_server_id": self.server,
@@ -58,7 +58,7 @@ impl Bench {
         self.user.client.post("/api/backup-tasks", body).await.id(201)
     }
 
-    /// Runs a task to its end and gives its log.
+    /// Runs a task to completion and returns its log.
     pub async fn run(&self, task: i64) -> Value {
         self.user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         self.app.run_until_idle().await;
@@ -69,7 +69,7 @@ impl Bench {
         self.user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200)
     }
 
-    /// Runs a task that must succeed, and gives its backup.
+    /// Runs a task, which must succeed, and returns its backup.
     pub async fn back_up(&self, task: i64) -> Value {
         let log = self.run(task).await;
         assert_eq!(log["status"], "successful", "{}", log["output"].as_str().unwrap());
@@ -87,7 +87,7 @@ impl Bench {
         self.user.client.post(&format!("/api/backups/{}/restores", backup["id"]), body).await
     }
 
-    /// Restores and gives the run at its end.
+    /// Restores and returns the finished run.
     pub async fn restore(&self, backup: &Value, changes: Value) -> Value {
         let mut body = json!({"remote_server_id": self.server});
         body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
@@ -126,7 +126,7 @@ impl Bench {
         self.stored_folder().join(backup["key"].as_str().unwrap())
     }
 
-    /// Everything at the destination, hidden or not, but the marker and the catalogue.
+    /// All objects at the destination, including hidden ones, except the marker and the catalogue.
     pub fn stored_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         collect(&self.stored_folder(), &mut names);
@@ -148,13 +148,13 @@ fn collect(folder: &Path, names: &mut Vec<String>) {
     }
 }
 
-/// What a run must say when it fails, and that it left nothing behind.
+/// Asserts that a run failed with this error code.
 pub fn assert_failed(log: &Value, code: &str) {
     let output = log["output"].as_str().unwrap();
     assert_eq!((log["status"].as_str(), log["error_code"].as_str()), (Some("failed"), Some(code)), "{output}");
 }
 
-/// Text as part of a query.
+/// Percent-encodes a query parameter.
 pub fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

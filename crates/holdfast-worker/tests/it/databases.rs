@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use crate::bench::{Bench, assert_failed};
 use crate::looks::{answer, caller};
 
-/// With everything that upsets quoting: shells, option files, connection strings.
+/// Contains every character that needs quoting in shells, option files and connection strings.
 const PASSWORD: &str = r##"p'"\ #$;=%w[d]"##;
 
-/// A server whose account finds both databases, and a folder first on its path for shims.
+/// A server from which both databases can be reached, with a folder for shims first on the path.
 fn ssh(shims: &Path) -> SshServer {
     let (postgres, mariadb) = (PostgresServer::shared(), MariaDbServer::shared());
     SshServer::builder()
@@ -28,7 +28,7 @@ fn ssh(shims: &Path) -> SshServer {
         .start()
 }
 
-/// Debian's own configuration names a socket, so the account's must.
+/// Writes `.my.cnf` with the socket, because Debian's configuration sets another one; returns the home folder.
 pub fn mysql_home(folder: &Path, mariadb: &MariaDbServer) -> String {
     let text = format!("[client]\nsocket={}\n", mariadb.socket().display());
     std::fs::write(folder.join(".my.cnf"), text).unwrap();
@@ -62,7 +62,7 @@ SELECT lo_from_bytea(0, '\x0102030405');
 
 const PG_SUM: &str = "SELECT count(*) || ' ' || md5(string_agg(p::text, ',' ORDER BY id)) FROM people p";
 
-/// A database with this content; gives its name.
+/// Creates a database with this content; returns its name.
 async fn postgres_database(sql: &str) -> String {
     let url = PostgresServer::shared().create_database().await;
     let name = url.rsplit('/').next().unwrap().to_owned();
@@ -144,7 +144,7 @@ on_both_engines! {
             let tables = psql(&restored, "SELECT string_agg(tablename, ' ' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'public'");
             assert_eq!(tables, "oddxname people", "a star in a table's name is no pattern");
 
-            // A full database is not touched unless that is asked for; then it is as in the backup.
+            // A database with content is replaced only on request; then it is as in the backup.
             psql(&restored, "DELETE FROM people WHERE id > 10");
             assert_failed(&bench.restore(&backup, json!({"database_name": restored})).await, "target_not_empty");
             assert_eq!(psql(&restored, "SELECT count(*) FROM people"), "10");
@@ -192,7 +192,7 @@ on_both_engines! {
             let said = "These tables are not in the backup and will be gone: later.";
             assert!(run["output"].as_str().unwrap().contains(said), "{run}");
         }
-        // Nothing that was written down knows the password.
+        // The password is in no log.
         for run in ["/api/backup-task-logs?per_page=100", "/api/runs?per_page=100"] {
             assert!(!bench.user.client.get(run).await.text.contains("p'"), "{run}");
         }
@@ -206,12 +206,12 @@ async fn bench(shims: &TempDir) -> Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn passwords_are_in_no_command_line_and_reach_the_tools() {
+async fn passwords_reach_the_tools_but_no_command_line() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(&shims).await;
     login(&bench, "ada", Some(PASSWORD)).await;
     let seen = shims.path().join("seen");
-    // Shows what any user of the server could see, and what the tool got.
+    // Records what any user of the server can see; the shim also records what it received.
     let look =
         format!("tr '\\0' ' ' < /proc/$PPID/cmdline > {0}; tr '\\0' ' ' < /proc/$$/cmdline >> {0}", seen.display());
     shim(
@@ -249,7 +249,7 @@ async fn a_name_is_neither_an_option_nor_a_connection_string() {
     assert_eq!(run["status"], "successful", "{run}");
 }
 
-/// The same for names that a URL would not take.
+/// The same for names that cannot be in a URL.
 fn psql_in(database: &str, sql: &str) {
     let port = PostgresServer::shared().port().to_string();
     let name = format!("dbname='{}'", database.replace('\\', "\\\\").replace('\'', "\\'"));
@@ -261,7 +261,7 @@ fn psql_in(database: &str, sql: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dumps_that_are_not_whole_do_not_count() {
+async fn incomplete_dumps_fail_the_backup() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(&shims).await;
     let name = postgres_database(PG_SAMPLE).await;
@@ -269,7 +269,7 @@ async fn dumps_that_are_not_whole_do_not_count() {
     let real = String::from_utf8(real.stdout).unwrap().trim().to_owned();
     let pg = task(&bench, json!({"database_name": name, "database_engine": "postgresql"})).await;
     let size = bench.back_up(pg).await["plain_bytes"].as_i64().unwrap();
-    // Ends with 0 and a stream that looks fine, cut at the beginning, in the middle, right before the end.
+    // Exits with 0 after a stream that is cut at the beginning, in the middle, or right before the end.
     for kept in [0, 20, size / 2, size - 1] {
         shim(&shims, "pg_dump", &format!("{real} \"$@\" | head -c {kept}"));
         assert_failed(&bench.run(pg).await, "incomplete");
@@ -290,7 +290,7 @@ async fn dumps_that_are_not_whole_do_not_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_a_database_has_its_own_class() {
+async fn database_failures_have_specific_error_codes() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(&shims).await;
     let run = async |changes: Value| bench.run(task(&bench, changes).await).await;
@@ -299,7 +299,7 @@ async fn what_is_wrong_with_a_database_has_its_own_class() {
     login(&bench, "nobody", Some("wrong")).await;
     assert_failed(&run(json!({"database_name": "postgres", "database_engine": "postgresql"})).await, "database_auth");
     login(&bench, "holdfast", None).await;
-    // Both engines are there; only one lets us in and has the database.
+    // Both engines are installed; only one accepts the login and has the database.
     let name = postgres_database("CREATE TABLE t (a int)").await;
     let backup = bench.back_up(task(&bench, json!({"database_name": name})).await).await;
     assert_eq!(backup["content"], "postgresql");
@@ -310,7 +310,7 @@ async fn what_is_wrong_with_a_database_has_its_own_class() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_databases_of_a_server_come_back() {
-    // Servers of their own: everything in them is dumped and put back.
+    // Separate servers, because everything in them is dumped and restored.
     let postgres = PostgresServer::start(false);
     let mariadb = MariaDbServer::start();
     mariadb.create_user("all", PASSWORD, "*");

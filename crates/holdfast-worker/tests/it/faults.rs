@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::bench::{Bench, assert_failed};
 
-/// Settings with short times, so that silence is found within a test.
+/// Settings with short timeouts, so that silence is detected within a test.
 fn impatient() -> Settings {
     let mut settings = Settings::default();
     settings.engine.remote.ssh.connect = Duration::from_secs(2);
@@ -19,7 +19,7 @@ async fn sqlite(settings: Settings) -> TestApp {
     TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings).await
 }
 
-/// The usual, with a proxy in front of the server and something to read that takes a while.
+/// A bench with a proxy in front of the server, and a source that takes a while to read.
 async fn behind_proxy() -> (Bench, FaultProxy, i64) {
     let bench = Bench::new(sqlite(impatient()).await).await;
     let proxy = FaultProxy::start(bench.ssh.port());
@@ -36,7 +36,7 @@ fn shim(shims: &TempDir, script: &str) {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// After a failure: one good backup as it was, nothing partial, the task ready.
+/// Asserts that after a failure only the good backup is stored, unchanged, and the task is ready.
 async fn assert_untouched(bench: &Bench, task: i64, good: &Value) {
     bench.app.clock.advance_secs(600);
     bench.app.run_until_idle().await;
@@ -87,7 +87,7 @@ async fn a_slow_link_only_takes_longer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_tar_says_decides() {
+async fn the_output_and_the_exit_status_of_tar_decide_about_a_backup() {
     let shims = tempfile::tempdir().unwrap();
     let ssh = SshServer::builder().with_path_shims(shims.path()).start();
     let bench = Bench::with(sqlite(impatient()).await, ssh).await;
@@ -112,7 +112,7 @@ async fn what_tar_says_decides() {
         std::fs::remove_file(shims.path().join("tar")).unwrap();
         assert_untouched(&bench, task, &good).await;
     }
-    // Files that changed meanwhile are named, and the backup counts.
+    // Files that changed while being read are reported, and the backup counts.
     shim(
         &shims,
         "case $1 in --version) exec /usr/bin/tar --version;; esac; /usr/bin/tar \"$@\"; echo 'tar: ./log: file changed as we read it' >&2; exit 1",
@@ -130,7 +130,7 @@ async fn a_cancelled_run_ends_the_remote_process_and_leaves_nothing() {
     let ssh = SshServer::builder().with_path_shims(shims.path()).start();
     let bench = Bench::with(sqlite(Settings::default()).await, ssh).await;
     let pid_file = shims.path().join("pid");
-    // A file without an end in sight: only being told to stop ends it.
+    // A practically endless file: only cancelling ends the run.
     std::fs::File::create(shims.path().join("big")).unwrap().set_len(1 << 42).unwrap();
     let folder = shims.path().display();
     let send = format!("echo $$ > {folder}/pid; exec /usr/bin/tar --create --file=- --directory={folder} ./big");
@@ -156,7 +156,7 @@ async fn a_cancelled_run_ends_the_remote_process_and_leaves_nothing() {
     working.await.unwrap();
 }
 
-/// Files without data whose names are more than what lies between us and a process that does not read.
+/// Creates sparse files whose names exceed all buffers between the service and a process that does not read.
 fn long_names(folder: &std::path::Path) {
     let deep = (0..12).fold(folder.to_owned(), |path, _| path.join("n".repeat(240)));
     std::fs::create_dir_all(&deep).unwrap();
@@ -165,7 +165,7 @@ fn long_names(folder: &std::path::Path) {
     }
 }
 
-/// A server where whoever is given names never reads them: one that reads files again, and one that looks at a target.
+/// A server whose `tar --files-from=-` and `xargs` never read the names that they are sent.
 async fn with_deaf_tools(shims: &TempDir, settings: Settings) -> (Bench, i64, Value) {
     let ssh = SshServer::builder().with_path_shims(shims.path()).start();
     let bench = Bench::with(sqlite(settings).await, ssh).await;
@@ -174,7 +174,7 @@ async fn with_deaf_tools(shims: &TempDir, settings: Settings) -> (Bench, i64, Va
     let backup = bench.back_up(task).await;
     std::fs::create_dir(bench.target()).unwrap();
     std::fs::write(bench.target().join("there"), "").unwrap();
-    // Only KILL ends them.
+    // Only SIGKILL ends them.
     let started =
         |tool: &str| format!("trap '' TERM; : > {}/{tool}.started; exec sleep 100000", shims.path().display());
     let tar = started("tar");
@@ -186,7 +186,7 @@ async fn with_deaf_tools(shims: &TempDir, settings: Settings) -> (Bench, i64, Va
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_nobody_reads_are_a_stall() {
+async fn a_tool_that_does_not_read_names_counts_as_stalled() {
     const LONGEST: Duration = Duration::from_secs(60);
     let shims = tempfile::tempdir().unwrap();
     let (bench, task, backup) = Box::pin(with_deaf_tools(&shims, impatient())).await;
@@ -198,7 +198,7 @@ async fn names_that_nobody_reads_are_a_stall() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_nobody_reads_keep_no_run_from_being_cancelled() {
+async fn a_run_can_be_cancelled_while_a_tool_does_not_read_names() {
     let shims = tempfile::tempdir().unwrap();
     let (bench, task, backup) = Box::pin(with_deaf_tools(&shims, Settings::default())).await;
     let (worker, stop) = (bench.app.worker(), tokio_util::sync::CancellationToken::new());
@@ -234,7 +234,7 @@ pub async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     }
 }
 
-/// A small file system that is full soon, as a local destination.
+/// A small file system for a local destination that soon fills up.
 struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
@@ -262,7 +262,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_a_read_only_and_an_unmounted_disk_have_their_classes() {
+async fn full_read_only_and_unmounted_disks_have_specific_error_codes() {
     let bench = Bench::new(sqlite(Settings::default()).await).await;
     let Some(disk) = SmallDisk::mount(&bench.stored_folder(), "6m") else {
         eprintln!("skipped: this user may not mount; `cargo xtask test` as root runs it");
@@ -290,7 +290,7 @@ async fn a_lost_worker_leaves_nothing_behind() {
     proxy.silence_after(7_500_000);
     bench.user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
     let worker = bench.app.worker();
-    // A runtime of its own, whose end takes everything with it, without a word, as the end of a process does.
+    // A separate runtime: shutting it down stops everything at once, like the end of a process.
     let process = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     process.spawn(async move { worker.run_until_idle(&tokio_util::sync::CancellationToken::new()).await });
     wait_for(async || (bench.stored_names().len() == 2).then_some(())).await;
@@ -324,7 +324,7 @@ async fn what_a_hostile_server_sent_is_not_written_outside_of_the_target() {
         shim(&shims, &format!("{version}; {script}"));
         let task = bench.task(json!({})).await;
         if number < 2 {
-            // No tar that reads a folder writes such names, so they are not even stored.
+            // No tar that reads a folder writes such names, so the archive is not even stored.
             assert_failed(&bench.run(task).await, "incomplete");
             continue;
         }

@@ -24,7 +24,7 @@ on_both_engines! {
         assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
     }
 
-    async fn an_encrypted_backup_comes_back_and_tells_nothing(app: TestApp) {
+    async fn an_encrypted_backup_is_restored_and_reveals_nothing(app: TestApp) {
         let bench = Bench::new(app).await;
         SampleTree::create(&bench.source());
         std::fs::write(bench.source().join("plain.txt"), "a line that must not be readable ".repeat(100)).unwrap();
@@ -34,7 +34,7 @@ on_both_engines! {
         assert_eq!(backup["is_encrypted"], true);
         let stored = std::fs::read(bench.stored_file(&backup)).unwrap();
         assert!(stored.starts_with(b"age-encryption.org/v1\n-> scrypt "));
-        // The task's password may change or go: the backup keeps its own.
+        // The password of the task may be changed or removed: the backup keeps its own.
         bench.user.client.put(&format!("/api/backup-tasks/{task}"), json!({"encryption_password": null})).await.expect(200);
         let target = bench.restore_all(&backup).await;
         assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
@@ -57,7 +57,7 @@ on_both_engines! {
     }
 }
 
-/// The rest needs one database only: what differs is the server.
+/// The other tests need only one database, because only the server varies.
 async fn bench(ssh: SshServer) -> Bench {
     Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await
 }
@@ -77,7 +77,7 @@ async fn one_file_and_an_empty_folder_are_sources_too() {
     assert_eq!(backup["entries"], 1, "the folder itself");
 }
 
-/// A name is a name: neither tar nor find nor the shell takes it for an option, and nothing on the server is lost.
+/// Neither tar nor find nor the shell takes a name for an option, and nothing on the server is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn source_paths_that_look_like_options_are_paths() {
     let home = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ async fn source_paths_that_look_like_options_are_paths() {
     let bench = bench(SshServer::builder().set_env("HOME", home.path().to_str().unwrap()).start()).await;
     let absolute = |name: &str| home.path().join(name);
     for name in ["-delete", "-", "--checkpoint-action=exec=touch precious"] {
-        // As a relative one it may or may not be there; what matters is what is left afterwards.
+        // A relative path may or may not exist; what matters is what is left afterwards.
         bench.run(bench.task(json!({"source_path": name})).await).await;
         let backup = bench.back_up(bench.task(json!({"source_path": absolute(name)})).await).await;
         let target = bench.folder.path().join(format!("back-{}", backup["id"]));
@@ -115,7 +115,7 @@ async fn accounts_that_may_only_use_sftp_are_backed_up_and_restored() {
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 
-/// Names are bytes: whatever a server has, and whatever is below it, comes back.
+/// Names are bytes: any name on a server, and everything below it, is restored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_are_no_text_are_backed_up_and_restored_over_sftp() {
     use std::os::unix::ffi::OsStrExt as _;
@@ -134,7 +134,7 @@ async fn names_that_are_no_text_are_backed_up_and_restored_over_sftp() {
     let task = bench.task(json!({"excluded_paths": ["*.log"]})).await;
     let log = bench.run(task).await;
     assert_eq!(log["status"], "successful", "{log}");
-    // The one that says what SFTP does not tell.
+    // The warning about what SFTP cannot read.
     assert_eq!(log["output"].as_str().unwrap().matches("Warning").count(), 1, "{log}");
     std::fs::remove_file(name(b"left out \xff.log")).unwrap();
     let target = bench.restore_all(&bench.backups(task).await[0]).await;
@@ -142,7 +142,7 @@ async fn names_that_are_no_text_are_backed_up_and_restored_over_sftp() {
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 
-/// A link that stands where a folder should be stays, and nothing is written to where it points.
+/// A symbolic link in place of a folder stays, and nothing is written to its target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_over_sftp_writes_nothing_through_a_link() {
     let bench = bench(SshServer::builder().sftp_only().start()).await;
@@ -165,7 +165,7 @@ async fn a_restore_over_sftp_writes_nothing_through_a_link() {
     }
 }
 
-/// Removes pipes, sockets, and what is older or younger than small headers can tell.
+/// Removes pipes, sockets, and files with times that SFTP cannot represent.
 fn remove_what_sftp_cannot_tell(folder: &Path) {
     use std::os::unix::fs::FileTypeExt as _;
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -180,7 +180,7 @@ fn remove_what_sftp_cannot_tell(folder: &Path) {
     }
 }
 
-/// A server whose `tar` is another one.
+/// A server with this script as `tar`.
 fn with_tar(folder: &Path, script: &str) -> SshServer {
     let path = folder.join("tar");
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -209,7 +209,7 @@ async fn busybox_tar_is_enough() {
     assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), ignore);
 }
 
-/// Its tar reads them, and SFTP cannot make them again.
+/// BusyBox tar backs them up, but SFTP cannot create them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pipes_and_devices_are_not_counted_as_restored_over_sftp() {
     let shims = tempfile::tempdir().unwrap();
@@ -244,7 +244,7 @@ async fn pipes_and_devices_are_not_counted_as_restored_over_sftp() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tar_without_excludes_gives_way_to_sftp() {
+async fn sftp_is_used_when_tar_does_not_support_excludes() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(with_tar(shims.path(), BUSYBOX)).await;
     for name in ["keep", "skip.log"] {
@@ -267,7 +267,7 @@ async fn owners_and_times_that_busybox_cannot_write_are_named() {
         eprintln!("skipped: only root can give files away");
         return;
     }
-    // What is no file has an owner, too.
+    // Folders and links have owners, too.
     std::fs::create_dir(bench.source().join("folder")).unwrap();
     std::os::unix::fs::symlink("plain", bench.source().join("link")).unwrap();
     std::os::unix::fs::chown(bench.source().join("folder"), None, Some(1_000_680_000)).unwrap();
@@ -277,7 +277,7 @@ async fn owners_and_times_that_busybox_cannot_write_are_named() {
     old.set_modified(before).unwrap();
     let log = bench.run(bench.task(json!({})).await).await;
     assert_eq!(log["status"], "successful", "{log}");
-    for what in ["owners: 3 entries have other ones in this backup, ./", "times before 1970: 1 entries"] {
+    for what in ["owners: 3 entries have different ones in this backup, ./", "times before 1970: 1 entries"] {
         assert!(log["output"].as_str().unwrap().contains(what), "{what}: {log}");
     }
 }
@@ -295,12 +295,12 @@ async fn the_tar_of_bsd_is_enough() {
     let target = bench.restore_all(&backup).await;
     let (mut expected, mut found) = (Fingerprint::of(&bench.source()), Fingerprint::of(&target));
     assert!(expected.0.remove(&b"skip.log"[..]).is_some());
-    // It does not set the time of the folder that it unpacks into.
+    // bsdtar does not set the time of the folder that it extracts into.
     assert!(expected.0.remove(&b""[..]).is_some() && found.0.remove(&b""[..]).is_some());
     assert_same_but(&expected, &found, Ignore { holes: true, ..Ignore::default() });
 }
 
-/// A tar that stops in the middle of a file while something happens to it.
+/// A tar that pauses in the middle of a file while a command changes it.
 fn interrupted(program: &str, version: &str, happens: &str) -> String {
     format!(
         "case \"$1\" in --version) exec echo '{version}' ;; -c) ;; *) exec {program} \"$@\" ;; esac\n\
@@ -309,7 +309,7 @@ fn interrupted(program: &str, version: &str, happens: &str) -> String {
     )
 }
 
-/// bsdtar fills it with zeros and says nothing.
+/// bsdtar pads the file with zeros without a warning.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_shrinks_while_bsdtar_reads_it_is_named() {
     let shims = tempfile::tempdir().unwrap();
@@ -328,7 +328,7 @@ async fn a_file_that_shrinks_while_bsdtar_reads_it_is_named() {
     let said = log["output"].as_str().unwrap();
     assert!(said.contains("Warning: ./big one: File shrank as we read it"), "{said}");
     assert_eq!(log["warnings"], 1, "{said}");
-    // What it is about: the rest of the file is lost.
+    // The reason for the warning: the rest of the file is lost.
     let target = bench.restore_all(&backup).await;
     let stored = std::fs::read(target.join("big one")).unwrap();
     assert!(stored.len() == content.len() && stored[..5_000_000] == content[..5_000_000]);
@@ -336,7 +336,7 @@ async fn a_file_that_shrinks_while_bsdtar_reads_it_is_named() {
     assert_eq!(std::fs::read(target.join("other\nname")).unwrap(), b"x\0\0");
 }
 
-/// BusyBox gives up on a file that becomes shorter, and does not notice any other change.
+/// BusyBox stops at a file that becomes shorter, and does not notice other changes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_changes_while_busybox_reads_it_is_named() {
     let shims = tempfile::tempdir().unwrap();
@@ -355,9 +355,9 @@ async fn a_file_that_changes_while_busybox_reads_it_is_named() {
     assert_eq!(bench.stored_names(), stored);
 }
 
-/// Its patterns begin at any level and its stars match slashes; neither may leave out more than was meant.
+/// Its patterns match at any level and its stars match slashes; neither may exclude too much.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_tar_of_bsd_leaves_out_no_more_than_was_meant() {
+async fn bsdtar_excludes_no_more_than_intended() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(with_tar(shims.path(), r#"exec bsdtar "$@""#)).await;
     let files = [

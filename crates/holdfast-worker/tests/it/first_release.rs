@@ -12,7 +12,7 @@ use crate::bench::{Bench, assert_failed, assert_successful};
 use crate::databases::{login, mysql_home, task};
 use crate::postgres::psql;
 
-/// All databases in SQL, as the first release asked for them.
+/// All databases in SQL, as the first release dumped them.
 pub fn dump_all(postgres: &PostgresServer) -> Vec<u8> {
     let dump = Command::new("pg_dumpall")
         .args(["--clean", "--if-exists", "-h", "127.0.0.1", "-p", &postgres.port().to_string(), "-U", "holdfast"])
@@ -22,8 +22,8 @@ pub fn dump_all(postgres: &PostgresServer) -> Vec<u8> {
     dump.stdout
 }
 
-/// Stores a dump as the first release did: frames of a mebibyte, an index with a manifest and no entries, and its row. The run is
-/// that of another backup of the task.
+/// Stores and records a dump as the first release did: frames of a mebibyte, and an index with a manifest and no
+/// entries. Uses the run of another backup of the task.
 pub async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &[u8]) -> Value {
     let other = bench.back_up(task).await;
     let sha256 = |bytes: &[u8]| -> String { Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect() };
@@ -103,14 +103,14 @@ on_both_engines! {
         assert_eq!(psql(&postgres, "my-app", "SELECT to_regclass('later') IS NULL"), "t");
         assert_eq!(psql(&postgres, "postgres", password), hash);
 
-        // Neither does one that would take a database away for ever.
+        // Neither does one that would drop another database.
         psql(&postgres, "postgres", "CREATE DATABASE payroll");
         let evil = String::from_utf8(dump.clone()).unwrap();
         let evil = evil.replacen("DROP DATABASE ", "DROP DATABASE IF EXISTS payroll;\nDROP DATABASE ", 1);
         let backup = store_as_before(&bench, task, Content::PostgresServerSql, evil.as_bytes()).await;
         assert_failed(&bench.restore(&backup, json!({"overwrite": true})).await, "hostile_archive");
         assert_eq!(psql(&postgres, "payroll", "SELECT 1"), "1");
-        // One that would have psql do something else changes nothing.
+        // A dump with a psql command changes nothing.
         let evil = [&dump[..], b"\\! id\n--\n-- PostgreSQL database cluster dump complete\n--\n"].concat();
         let backup = store_as_before(&bench, task, Content::PostgresServerSql, &evil).await;
         psql(&postgres, "my-app", "DELETE FROM t WHERE n > 7");

@@ -6,7 +6,7 @@ use crate::notices::stream;
 
 const DAY_SECS: i64 = 86_400;
 
-/// What an inventory that is due finds, a day and a bit later.
+/// Advances the clock until an inventory is due, and takes it.
 async fn take_inventory(bench: &Bench) {
     bench.app.clock.advance_secs(DAY_SECS + 60);
     bench.app.worker().tidy().await.unwrap();
@@ -38,7 +38,7 @@ on_both_engines! {
         std::fs::remove_file(bench.stored_file(&stored[0])).unwrap();
         std::fs::remove_file(bench.stored_file(&stored[1])).unwrap();
         std::fs::write(bench.stored_file(&stored[2]), "shorter").unwrap();
-        // Not before its time.
+        // The inventory is not due yet.
         bench.app.worker().tidy().await.unwrap();
         bench.app.run_until_idle().await;
         assert_eq!(status(&bench, &stored[0]).await, "unverified");
@@ -47,14 +47,14 @@ on_both_engines! {
             assert_eq!(status(&bench, backup).await, found);
         }
         assert_eq!(status(&bench, &other).await, "unverified");
-        // One notice for all of a task, and none the next day.
+        // One notice for all backups of a task, and none the next day.
         let told = hook.take();
         assert_eq!(told.len(), 1);
         let text = String::from_utf8_lossy(&told[0].body).into_owned();
         assert!(text.contains("Stored backup damaged: Web files") && text.contains("2 other backups"), "{text}");
         take_inventory(&bench).await;
         assert!(hook.take().is_empty());
-        // What was deleted by its owner is nobody's loss.
+        // A backup that its owner deleted is not reported.
         bench.user.client.delete(&format!("/api/backups/{}", stored[3]["id"])).await.expect(200);
         bench.app.run_until_idle().await;
         take_inventory(&bench).await;
@@ -63,7 +63,7 @@ on_both_engines! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_destination_that_is_away_says_nothing_about_its_backups() {
+async fn an_unreachable_destination_does_not_mark_its_backups_missing() {
     let bench = Bench::new(TestApp::start(holdfast_testkit::Engine::Sqlite).await).await;
     std::fs::write(bench.source().join("file"), "content").unwrap();
     let backup = bench.back_up(bench.task(json!({"frequency": "monthly"})).await).await;

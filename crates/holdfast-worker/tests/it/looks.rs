@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::bench::Bench;
 
-/// Ada as the pages know her.
+/// Ada as a caller of the use cases.
 pub(crate) async fn caller(bench: &Bench) -> Caller {
     caller_of(bench, &bench.user.email).await
 }
@@ -40,13 +40,13 @@ pub(crate) async fn answer(bench: &Bench, caller: &Caller, run: holdfast_core::i
     probes::wait(&bench.app.app, caller, run, Duration::ZERO).await.unwrap()
 }
 
-/// What a client gets.
+/// The pieces that a client receives.
 async fn pieces(download: holdfast_app::Download) -> Vec<std::io::Result<bytes::Bytes>> {
     futures_util::StreamExt::collect(download.into_stream()).await
 }
 
 on_both_engines! {
-    async fn a_server_is_looked_around_on_before_there_is_a_task(app: TestApp) {
+    async fn a_server_can_be_browsed_before_there_is_a_task(app: TestApp) {
         let bench = Bench::new(app).await;
         let (caller, app, server) = (caller(&bench).await, bench.app.app.clone(), ServerId(bench.server));
         let source = bench.source();
@@ -64,7 +64,7 @@ on_both_engines! {
         let Found::Refusal { code, .. } = answer(&bench, &caller, run).await else { panic!("nothing is there") };
         assert_eq!(code, Some(holdfast_core::run::FailureCode::SourceMissing));
 
-        // As much as a backup of it then has.
+        // The estimate matches the backup.
         let input = Input::default()
             .with("remote_server_id", bench.server)
             .with("type", "files")
@@ -83,7 +83,7 @@ on_both_engines! {
         assert!(matches!(probes::ask_size(&app, &caller, &Input::default()).await, Err(AppError::Invalid(_))));
     }
 
-    async fn a_folder_of_a_backup_is_taken_out_whole_and_found_by_name(app: TestApp) {
+    async fn a_folder_in_a_backup_is_downloaded_and_found_by_name(app: TestApp) {
         let bench = Bench::new(app).await;
         let caller = caller(&bench).await;
         let source = bench.source();
@@ -115,7 +115,7 @@ on_both_engines! {
         }
     }
 
-    async fn a_damaged_backup_is_not_handed_out_as_a_whole_folder(app: TestApp) {
+    async fn the_download_of_a_damaged_backup_fails(app: TestApp) {
         let bench = Bench::new(app).await;
         let caller = caller(&bench).await;
         std::fs::create_dir(bench.source().join("docs")).unwrap();
@@ -130,7 +130,7 @@ on_both_engines! {
         let download = backups::download_folder(&bench.app.app, &caller, id, "docs").await.unwrap();
         assert!(pieces(download).await.iter().any(Result::is_err));
 
-        // One that merely stops, as when a reader fell asleep, is no whole either.
+        // A download that merely stops, as when its reader stalls, is not complete either.
         let (sender, received) = tokio::sync::mpsc::channel(1);
         sender.send(Ok("half".into())).await.unwrap();
         drop(sender);
@@ -164,7 +164,7 @@ on_both_engines! {
         assert_eq!(shown.cards[0].task.id, TaskId(bad), "what needs somebody comes first");
         assert_eq!(shown.cards[0].days.last(), Some(&overview::DayResult::Bad));
 
-        // The database chooses by the same word that the domain says.
+        // The filter of the database agrees with the domain.
         for health in TaskHealth::ALL {
             let filter = TaskFilter { health: Some(*health), ..TaskFilter::default() };
             let listing = holdfast_store::Listing {
@@ -179,7 +179,7 @@ on_both_engines! {
             assert_eq!(found.len() as i64, counts(&shown).get(health.as_str()).copied().unwrap_or(0), "{health:?}");
         }
 
-        // Tomorrow, today is a day that was written down.
+        // Tomorrow, the figures of today come from the daily statistics.
         bench.app.worker().update_daily_stats().await.unwrap();
         bench.app.clock.advance_secs(86_400);
         let later = overview::show(&bench.app.app, &caller).await.unwrap();
@@ -188,9 +188,9 @@ on_both_engines! {
         assert_eq!((today.figures.successful, today.figures.failed), (0, 0));
         assert_eq!(yesterday.stored_bytes, Some(shown.stored_bytes));
 
-        // Overdue half a day after its slot, until the next success.
+        // A task is overdue half a day after its slot, until the next success.
         bench.app.clock.advance_secs(6 * 3600);
-        bench.app.worker().watch_silence().await.unwrap();
+        bench.app.worker().report_overdue().await.unwrap();
         let late = overview::show(&bench.app.app, &caller).await.unwrap();
         assert!(counts(&late).contains_key("overdue"), "{:?}", counts(&late));
         bench.back_up(good).await;
@@ -212,7 +212,7 @@ async fn many_files(bench: &Bench, count: usize) -> (serde_json::Value, String) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_that_takes_too_many_readings_is_refused_with_what_to_do() {
+async fn a_page_that_needs_too_many_reads_is_refused_with_advice() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let mut settings = Settings::default();
         settings.reading.window = Window { entries: 10, bytes: 1024 * 1024 };
@@ -252,7 +252,7 @@ fn stored(bench: &Bench, backup: &serde_json::Value) -> StoredBackup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_that_is_not_all_there_is_counts_as_damaged() {
+async fn an_index_with_a_wrong_number_of_entries_counts_as_damaged() {
     let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
     let (backup, _) = many_files(&bench, 3).await;
     let stored = stored(&bench, &backup);
@@ -265,9 +265,9 @@ async fn a_list_that_is_not_all_there_is_counts_as_damaged() {
     }
 }
 
-/// The visitor waits at the first entry until nobody waits for it any more; it must not see a second one.
+/// The visitor blocks at the first entry until the caller is gone; it must not see a second one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_is_read_no_further_than_somebody_waits_for_it() {
+async fn reading_an_index_stops_when_the_caller_is_gone() {
     let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
     let (backup, _) = many_files(&bench, 100).await;
     let hold: Arc<dyn std::any::Any + Send + Sync> = Arc::new(());

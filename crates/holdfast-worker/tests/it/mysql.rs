@@ -22,7 +22,7 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     mariadb.sql("", "CREATE DATABASE shop CHARACTER SET latin1 COLLATE latin1_german2_ci");
     mariadb.sql("", "ALTER DATABASE shop COMMENT = 'it''s */ ; \\\\ \"ü\"'");
     mariadb.sql("shop", "CREATE TABLE f (a FLOAT)");
-    // More than half of a packet, all bytes, and other binary things.
+    // A value of more than half a packet with all bytes, and other binary types.
     mariadb.sql("shop", "CREATE TABLE big (a LONGBLOB, b BIT(9), c BINARY(3), g GEOMETRY, j JSON)");
     let bytes: String = (0..=255_u8).map(|byte| format!("{byte:02x}")).collect();
     mariadb.sql(
@@ -32,7 +32,7 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     mariadb.sql("shop", "CREATE TABLE v (a INT) WITH SYSTEM VERSIONING; INSERT INTO v VALUES (1); UPDATE v SET a = 2");
     mariadb.sql("shop", "CREATE TABLE old (a INT) ENGINE=MyISAM; CREATE TABLE `with.dot` (a INT)");
     mariadb.sql("shop", "CREATE DEFINER=`gone`@`nowhere` SQL SECURITY DEFINER VIEW w AS SELECT a FROM v");
-    // A table that is called like its database, and a text that looks like a name of it.
+    // A table with the name of its database, and a text that looks like a qualified name.
     mariadb.sql("shop", "CREATE TABLE shop (id INT); INSERT INTO shop VALUES (1), (2), (3)");
     mariadb.sql("shop", "CREATE TABLE bought (id INT); INSERT INTO bought VALUES (2)");
     let unsold = "CREATE VIEW unsold AS SELECT * FROM shop WHERE NOT EXISTS \
@@ -65,7 +65,7 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     assert_successful(&run);
     assert_eq!(mariadb.sql("mine", "SELECT a FROM w").trim(), "2");
 
-    // What is there goes only when the dump was loaded whole.
+    // Existing content is removed only after the whole dump was loaded.
     mariadb.sql("copy", "CREATE TABLE precious (a INT)");
     assert_failed(&bench.restore(&backup, json!({"database_name": "copy"})).await, "target_not_empty");
     assert_successful(&bench.restore(&backup, json!({"database_name": "copy", "overwrite": true})).await);
@@ -73,13 +73,13 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     assert_eq!(mariadb.sql("copy", collation).trim(), "latin1_german2_ci");
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE '%holdfast%'").trim(), "", "nothing is left behind");
 
-    // Keys that lead here from another database keep it neither from being replaced nor from being whole.
+    // Foreign keys from another database do not prevent the replacement.
     mariadb.sql("copy", "CREATE TABLE a (id INT PRIMARY KEY)");
     mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.c (id INT, FOREIGN KEY (id) REFERENCES copy.a (id))");
     assert_successful(&bench.restore(&backup, json!({"database_name": "copy", "overwrite": true})).await);
     assert_eq!(mariadb.sql("copy", "SELECT SUM(id) FROM unsold").trim(), "4");
 
-    // A user who does not see everything is told what may be missing.
+    // With a user who does not see everything, the log says what may be missing.
     mariadb
         .sql("", "CREATE USER weak IDENTIFIED BY 'w'; GRANT SELECT, LOCK TABLES, SHOW VIEW, EVENT ON shop.* TO weak");
     login(&bench, "weak", Some("w")).await;
@@ -104,11 +104,11 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     mariadb.sql("shop", "CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2); CREATE TABLE `left.out` (a INT)");
     mariadb.sql("shop", "CREATE PROCEDURE p() SELECT 'it''s `shop`.`t`' AS s");
     mariadb.sql("a`b.ü", "CREATE TABLE t (a INT); INSERT INTO t VALUES (40)");
-    // Views of the first database that need the second, one that needs another view, and one that nothing can make.
+    // Views of the first database that need the second, one that needs another view, and a broken one.
     mariadb.sql("a`b.ü", "CREATE VIEW z AS SELECT a, 'tab\\there; \\\\ ü' AS s FROM shop.t");
     mariadb.sql("a`b.ü", "CREATE VIEW `a;v` AS SELECT SUM(a) AS a FROM z");
     mariadb.sql("shop", "CREATE TABLE gone (a INT); CREATE VIEW broken AS SELECT a FROM gone; DROP TABLE gone");
-    // What dumps and views forget easily.
+    // What dumps easily lose.
     mariadb.sql(
         "shop",
         "CREATE SEQUENCE s; CREATE TABLE d (id INT DEFAULT nextval(shop.s) PRIMARY KEY, x INT CHECK (x > 0))",
@@ -129,7 +129,7 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     );
     mariadb.sql("shop", "CREATE USER app; GRANT ALL ON shop.* TO app; CREATE DEFINER=app VIEW first AS SELECT SUM(a) AS a, 1 AS b FROM t");
     mariadb.sql("shop", "CREATE DEFINER=app VIEW second AS SELECT * FROM first");
-    // All users may do something here. It is listed like a role, and cannot be made like one.
+    // PUBLIC has rights here. It is listed like a role, but cannot be created like one.
     mariadb.sql("", "GRANT SELECT ON shop.t TO PUBLIC; GRANT runs TO PUBLIC");
     mariadb.sql("", "CREATE DATABASE SYS; CREATE TABLE SYS.x (a INT); INSERT INTO SYS.x VALUES (9)");
     mariadb.sql("", "SET GLOBAL event_scheduler = ON; CREATE DATABASE counts; CREATE TABLE counts.t (a INT)");
@@ -160,14 +160,14 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     ];
     let before: Vec<String> = states.iter().map(|sql| said(sql)).collect();
 
-    // One dump that cannot be loaded: what is there stays, in every database.
+    // When one dump cannot be loaded, the content of every database stays.
     mariadb.sql("shop", "DELETE FROM t; CREATE TABLE precious (a INT)");
     mariadb.sql("a`b.ü", "DELETE FROM t; CREATE TABLE precious (a INT)");
     bench.ask_restore(&backup, json!({"remote_server_id": bench.server})).await.error_of("overwrite");
     let run = bench.restore(&backup, json!({"overwrite": true, "dry_run": true})).await;
     assert_successful(&run);
     assert!(output(&run).contains("shop would be replaced"), "{}", output(&run));
-    // A folder with something in it that is not the server's, and a user who may not make views for others.
+    // A database folder with a foreign file, and a user who may not create views for other definers.
     let folder = mariadb.socket().parent().unwrap().join("data/shop/export.csv");
     std::fs::write(&folder, "1").unwrap();
     mariadb.sql("", "REVOKE SUPER, SET USER ON *.* FROM `all`@`%`; FLUSH PRIVILEGES");
@@ -198,7 +198,7 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     assert_eq!((said(reader).as_str(), said("SHOW DATABASES LIKE 'other'").as_str()), ("1", "other"));
     assert_eq!(said("SELECT COUNT(*) FROM mysql.global_priv WHERE user = 'newcomer'"), "1");
 
-    // One of them alone; nothing else changes.
+    // Restoring one database changes nothing else.
     mariadb.sql("", "DELETE FROM shop.t; DELETE FROM `a``b.ü`.t; SET PASSWORD FOR `reader`@`%` = PASSWORD('new')");
     let one = json!({"database_name": "shop"});
     assert_failed(&bench.restore(&backup, one).await, "target_not_empty");
@@ -207,7 +207,7 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     assert_eq!((said("SELECT x FROM shop.bytes").as_str(), said(reader).as_str()), ("E9", "0"));
     assert_failed(&bench.restore(&backup, json!({"database_name": "none"})).await, "entry_missing");
 
-    // On a bare server whose account has another password: definers come with the users, before the views.
+    // On an empty server whose account has another password: definers are created with the users, before the views.
     let bare = MariaDbServer::start();
     bare.create_user("all", "another", "*");
     let home = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     assert_successful(&bench.restore(&backup, json!({"remote_server_id": server, "overwrite": true})).await);
 }
 
-/// A server whose account finds this MariaDB, with a folder first on its path; a user who may do everything there.
+/// A bench whose server reaches this MariaDB as a user with all rights, with a folder for shims first on the path.
 pub async fn mariadb_bench(mariadb: &MariaDbServer, shims: &TempDir, settings: Settings) -> Bench {
     let ssh = SshServer::builder().with_path_shims(shims.path()).set_env("HOME", &mysql_home(shims.path(), mariadb));
     let app = TestApp::start_with(holdfast_testkit::Engine::Sqlite, settings).await;
@@ -239,7 +239,7 @@ async fn a_mysql_dump_takes_no_file_of_the_ssh_user_along() {
     mariadb.sql("mysql", "SET GLOBAL local_infile = ON; CREATE DATABASE kept; CREATE DATABASE control");
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
-    // What the account itself wants from its client counts for nothing.
+    // The option files of the account are ignored.
     let mut options = std::fs::read_to_string(shims.path().join(".my.cnf")).unwrap();
     options.push_str("[mysql]\nlocal-infile=1\n[mariadb-client]\nlocal-infile=1\n");
     std::fs::write(shims.path().join(".my.cnf"), options).unwrap();
@@ -256,7 +256,7 @@ async fn a_mysql_dump_takes_no_file_of_the_ssh_user_along() {
     let task = task(&bench, json!({"database_name": "kept", "database_engine": "mysql"})).await;
     let backup = bench.back_up(task).await;
 
-    // A client that is not told otherwise does send the file to this server.
+    // Without our options, the client does send the file to this server.
     let mut client = Command::new("mariadb");
     client.args(["--no-defaults", "--user=root", "--local-infile=1"]);
     client.arg(format!("--socket={}", mariadb.socket().display())).args(["control", "-e", &load]);
@@ -295,7 +295,7 @@ async fn option_files_of_the_account_change_neither_the_user_nor_the_dump() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
+async fn restoring_a_mysql_database_under_another_name_leaves_the_original_alone() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -303,7 +303,7 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
     mariadb.sql("prod", "CREATE SEQUENCE sq; CREATE TABLE o (id INT DEFAULT nextval(sq)); INSERT INTO o VALUES (), ()");
     let trigger = "CREATE TRIGGER prod.tg\nAFTER DELETE ON prod.o FOR EACH ROW\nDELETE FROM prod.audit";
     mariadb.sql("prod", trigger);
-    // The server writes the database before sequences and functions of views, and before tables where there are others.
+    // The server qualifies sequences and functions in views with the database, and tables if other databases are used.
     mariadb.sql("prod", "CREATE FUNCTION f(x INT) RETURNS INT DETERMINISTIC RETURN x + 1");
     mariadb.sql("prod", "CREATE VIEW asks AS SELECT nextval(sq) AS n, f(a) AS g FROM audit");
     mariadb.sql("", "CREATE DATABASE other; CREATE TABLE other.audit (a INT); INSERT INTO other.audit VALUES (1)");
@@ -331,7 +331,7 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
     assert_eq!(mariadb.sql("prod_test", "SELECT g FROM asks").trim(), "2");
     assert_eq!(mariadb.sql("prod", "SELECT next_not_cached_value FROM sq"), next);
 
-    // With its trigger there, and with its sequence gone.
+    // With its trigger present, and with its sequence missing.
     mariadb.sql("", "DROP DATABASE prod_test");
     mariadb.sql("prod", trigger);
     for (backup, name) in [(&one, json!("prod")), (&all, json!(null)), (&one, json!("prod"))] {
@@ -343,8 +343,8 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
         mariadb.sql("prod", "ALTER TABLE o ALTER id DROP DEFAULT; DROP SEQUENCE sq");
     }
 
-    // A view of a view, as a user with rights to this database alone. Without them what is there stays, and the way out is
-    // named.
+    // A view of a view whose definer has rights to this database only. Without them nothing is replaced, and the log
+    // says what to do.
     mariadb
         .sql("other", "CREATE USER app; GRANT ALL ON other.* TO app; CREATE DEFINER=app VIEW a AS SELECT a FROM audit");
     mariadb.sql("other", "CREATE DEFINER=app VIEW b AS SELECT a FROM a");
@@ -361,7 +361,7 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
     let definers = "SELECT GROUP_CONCAT(table_schema, '.', table_name, ' ', definer ORDER BY table_name) FROM \
         information_schema.views WHERE definer LIKE 'app@%' OR table_name LIKE 'probe%'";
     assert_eq!(mariadb.sql("", definers).trim(), "other.a app@%,other.b app@%,other.c app@%");
-    // A function alone is enough.
+    // A function by itself is enough.
     let called = json!({"database_name": "called", "database_engine": "mysql"});
     mariadb.sql("", "CREATE DATABASE called; GRANT ALL ON called.* TO app");
     mariadb.sql("called", "CREATE DEFINER=app FUNCTION one() RETURNS INT DETERMINISTIC RETURN 1");
@@ -386,7 +386,7 @@ async fn a_mysql_database_under_another_name_leaves_the_first_one_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_empty_for_mysql_keeps_what_it_has_and_becomes_what_it_was() {
+async fn an_empty_mysql_database_gets_the_collation_of_the_original() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -412,7 +412,7 @@ async fn what_is_empty_for_mysql_keeps_what_it_has_and_becomes_what_it_was() {
     assert_successful(&bench.restore(&all, json!({"overwrite": true})).await);
     assert_eq!(collation("shop"), "utf8mb4_unicode_ci");
 
-    // A restore that fails leaves it as it was.
+    // A failed restore leaves the database as it was.
     mariadb.sql("", "CREATE DATABASE again COLLATE koi8r_bin; GRANT ALL ON again.* TO lim@'%' IDENTIFIED BY 'p'");
     mariadb.sql("", "REVOKE INSERT ON again.* FROM lim@'%'");
     login(&bench, "lim", Some("p")).await;
@@ -422,17 +422,17 @@ async fn what_is_empty_for_mysql_keeps_what_it_has_and_becomes_what_it_was() {
     assert_eq!(bench.restore(&one, json!({"database_name": "again_2"})).await["status"], "failed");
     mariadb.sql("", "GRANT ALL ON again_3.* TO lim@'%'; REVOKE INSERT ON again_3.* FROM lim@'%'");
     assert_eq!(bench.restore(&one, json!({"database_name": "again_3"})).await["status"], "failed");
-    // Nothing is left of it, so backups of the server are as good as others.
+    // The failed restores left nothing behind, so later backups of the server are not suspicious.
     login(&bench, "ada", Some("secret")).await;
     assert!(!is_held_later(&bench, everything).await);
     login(&bench, "lim", Some("p")).await;
 
-    // Who sees only some databases is told so.
+    // The log says when the user sees only some databases.
     let run = bench.run(task(&bench, json!({"database_engine": "mysql"})).await).await;
     assert!(output(&run).contains("sees only the databases that it has rights to"), "{}", output(&run));
 }
 
-/// Runs until the process that wrote down its number has ended.
+/// Waits until the process with the id in this file has ended.
 async fn wait_for_end_of(pid_file: &Path) {
     let pid = std::fs::read_to_string(pid_file).unwrap().trim().to_owned();
     wait_for(async || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())).await;
@@ -442,7 +442,7 @@ async fn wait_for_end_of(pid_file: &Path) {
 async fn a_restore_ends_when_the_server_takes_too_little_or_never_finishes() {
     let mariadb = MariaDbServer::start();
     mariadb.sql("mysql", "CREATE DATABASE shop; CREATE TABLE shop.t (a LONGBLOB)");
-    // More than what lies between us and a process that does not read.
+    // More than all buffers between the service and a process that does not read.
     mariadb.sql("shop", "INSERT INTO t SELECT RANDOM_BYTES(1024) FROM mysql.help_topic, seq_1_to_20 LIMIT 16384");
     let shims = tempfile::tempdir().unwrap();
     let mut settings = Settings::default();

@@ -8,7 +8,7 @@ use crate::databases::{login, shim, task};
 use crate::faults::wait_for;
 use crate::mysql::mariadb_bench;
 
-/// Everything that a server keeps about the routines, triggers, views and events of a database, byte by byte.
+/// Everything that a server stores about the routines, triggers, views and events of a database, byte by byte.
 pub fn definitions(mariadb: &MariaDbServer, database: &str) -> String {
     mariadb.sql(
         "",
@@ -30,13 +30,13 @@ pub fn definitions(mariadb: &MariaDbServer, database: &str) -> String {
 }
 
 fn fill(mariadb: &MariaDbServer) {
-    // From digits: the client would take some of these for something else.
+    // Hex-encoded: the client would misread some of these.
     let write_as = |settings: &str, text: &[u8]| {
         let text: String = text.iter().map(|byte| format!("{byte:02x}")).collect();
         mariadb.sql("shop", &format!("SET {settings}; SET @w = X'{text}'; PREPARE w FROM @w; EXECUTE w"));
     };
     let write = |text: &[u8]| write_as("NAMES utf8mb4", text);
-    // Characters whose second byte is a backslash, and comments that only the server takes for one.
+    // Characters whose second byte is a backslash, and comments that only the server recognises.
     let (gbk, view) = (b"CREATE PROCEDURE in_gbk(a VARCHAR(9)) COMMENT '\xd5\\'", b"CREATE VIEW seen_in_gbk AS SELECT");
     write_as("NAMES gbk", &[&gbk[..], b" SELECT '\xd5\\' --\x01 ;; ' \n, ' # '"].concat());
     write_as("NAMES gbk COLLATE gbk_bin", &[&view[..], b" '\xd5\\' AS a, ' # ' AS `b\nc`"].concat());
@@ -44,7 +44,7 @@ fn fill(mariadb: &MariaDbServer) {
     write_as("NAMES sjis", b"CREATE FUNCTION in_sjis() RETURNS TEXT DETERMINISTIC RETURN '\x83\\'");
     write_as("NAMES big5", b"CREATE EVENT in_big5 ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT '\xa4\\'");
     write_as("NAMES latin1", b"CREATE PROCEDURE spaced() SELECT 1 --\xa0 ;;\n");
-    // Servers give parts of these in UTF-8, and the rest in the character set of the client.
+    // Servers return parts of these in UTF-8, and the rest in the character set of the client.
     mariadb.sql("", "CREATE USER `ü`; GRANT ALL ON *.* TO `ü`");
     let head = b"CREATE DEFINER=`\xfc` EVENT `e\xfc` ON SCHEDULE EVERY 1 DAY DISABLE COMMENT 'it''s \xfc DO '";
     write_as("NAMES latin1", &[&head[..], b" DO SELECT '\xfc \xc3\xbc DO '"].concat());
@@ -52,7 +52,7 @@ fn fill(mariadb: &MariaDbServer) {
     let head = b"CREATE DEFINER=`\xfc` FUNCTION `f\xfc`(`\xfc` INT) RETURNS INT COMMENT 'it''s \xfc \\n \xc3\xbc'";
     write_as("NAMES latin1", &[&head[..], b" RETURN LENGTH('\n    COMMENT \xc3\xbc')"].concat());
     write(b"CREATE PROCEDURE zero() SELECT '\\0 \\' \x01\x7f\t\r\n' /* it's */");
-    // Other ways to read quotes, and packages.
+    // Other quoting modes, and packages.
     let ansi = b"CREATE PROCEDURE ansi() SELECT '\\' AS \"a\\b\"";
     write_as("sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'", ansi);
     let event =
@@ -65,12 +65,12 @@ fn fill(mariadb: &MariaDbServer) {
         b"CREATE AGGREGATE FUNCTION longest(x TEXT) RETURNS TEXT BEGIN DECLARE CONTINUE HANDLER FOR NOT FOUND RETURN x; \
           LOOP FETCH GROUP NEXT ROW; END LOOP; END",
     );
-    // An event on which the dump tool never ends, in a time zone of its own.
+    // An event in another time zone, on which the dump tool hangs.
     let event = b"CREATE EVENT twice ON SCHEDULE EVERY 1 DAY DISABLE DO BEGIN SELECT ';;' /* ;; */; SELECT ';;;'; END";
     write_as("time_zone = '+05:30'", event);
-    // Longer than one statement of ours.
+    // Longer than one of our statements.
     write(format!("CREATE PROCEDURE lengthy() SELECT '{}'", "x".repeat(600_000)).as_bytes());
-    // Triggers run in the order of their making, but for those that say another.
+    // Triggers run in the order of their creation, except for those that specify another.
     write(b"CREATE TRIGGER z_first BEFORE INSERT ON t FOR EACH ROW SET NEW.s = CONCAT(NEW.s, 'a')");
     write(b"CREATE TRIGGER a_last BEFORE INSERT ON t FOR EACH ROW SET NEW.s = CONCAT(NEW.s, 'c')");
     write(b"CREATE TRIGGER m_between BEFORE INSERT ON t FOR EACH ROW FOLLOWS z_first SET NEW.s = CONCAT(NEW.s, 'b')");
@@ -78,13 +78,13 @@ fn fill(mariadb: &MariaDbServer) {
     write(b"CREATE TRIGGER`close`BEFORE UPDATE ON t FOR EACH ROW SET @x = 1");
     write(b"CREATE TRIGGER/**/commented BEFORE UPDATE ON t FOR EACH ROW SET @x = 1");
     write(b"CREATE TRIGGER out_too BEFORE INSERT ON left_out FOR EACH ROW SET @x = 1");
-    // Parameters take the collation that the database had.
+    // Parameters use the collation that the database had at the time.
     write(b"CREATE PROCEDURE collated(a VARCHAR(9)) SELECT COLLATION(a)");
     mariadb.sql("shop", "ALTER DATABASE shop COLLATE latin1_german2_ci");
-    // Views that come after what they read from by no order of names, with functions, and one of what is gone.
+    // Views that cannot be created in the order of their names, and one of a dropped table.
     write(b"CREATE VIEW a_view AS SELECT s FROM z_view");
     mariadb.sql("shop", "CREATE VIEW broken AS SELECT a FROM gone; DROP TABLE gone");
-    // A view with a name that its own character set does not have.
+    // A view whose name cannot be represented in its own character set.
     mariadb.sql(
         "shop",
         "SET NAMES latin1; CREATE VIEW renamed AS SELECT 'x' AS a; SET NAMES utf8mb4; RENAME TABLE renamed TO `中文`",
@@ -92,7 +92,7 @@ fn fill(mariadb: &MariaDbServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_people_wrote_comes_back_byte_by_byte() {
+async fn definitions_are_restored_byte_by_byte() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -145,14 +145,14 @@ async fn whatever_people_wrote_comes_back_byte_by_byte() {
     }
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE '%holdfast%'").trim(), "", "nothing is left behind");
 
-    // Without owners everything is ours, in whichever quotes the owner stands, and no event runs as us.
+    // Without owners everything belongs to the restoring user, however the owner is quoted, and events are left out.
     let run = bench.restore(&one, json!({"database_name": "ours", "no_owner": true})).await;
     assert_successful(&run);
     assert!(output(&run).contains("4 events were left out"), "{}", output(&run));
     let ours: Vec<String> = before.lines().filter(|line| !line.starts_with("event")).map(owned_by_ada).collect();
     assert_eq!(definitions(&mariadb, "ours").lines().collect::<Vec<_>>(), ours);
 
-    // Anybody can load it with the client alone.
+    // The dump can be loaded with just the client.
     mariadb.sql("", "CREATE DATABASE by_hand COLLATE latin1_german2_ci");
     let dump = zstd::decode_all(std::fs::File::open(bench.stored_file(&one)).unwrap()).unwrap();
     let dump = String::from_utf8(dump).unwrap();
@@ -172,20 +172,20 @@ fn owned_by_ada(line: &str) -> String {
     line.replace("root@localhost", "ada@%").replace("ü@%", "ada@%")
 }
 
-/// What a tenant makes keeps nobody's backup or restore away, and lands in no other database.
+/// Nothing that a tenant creates prevents a backup or a restore, or ends up in another database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_things_of_one_database_stop_no_backup_and_no_restore() {
+async fn odd_objects_in_one_database_prevent_no_backup_and_no_restore() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
     let tenant = Tenant::new(&mariadb);
     let shop = task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await;
     let all = task(&bench, json!({"database_engine": "mysql"})).await;
-    // Names of tables are in comments of the dump tool, too.
+    // The dump tool also writes names of tables into comments.
     tenant.write(b"CREATE TABLE `x\nDump completed\nRoutines, triggers, views and events\ny` (a INT)");
     tenant.write(b"CREATE TABLE `x\n/* Routines, triggers, views and events */\ny` (a INT)");
     tenant.write(b"CREATE TABLE holdfast_probe (a INT)");
-    // Views that the server does not show: one of itself, and one of texts that can no longer be compared.
+    // Views that the server cannot show: one of itself, and one of texts that can no longer be compared.
     tenant.write(
         b"CREATE TABLE r1 (a INT) $$ CREATE VIEW rv AS SELECT * FROM r1 $$ DROP TABLE r1 $$ RENAME TABLE rv TO r1",
     );
@@ -193,14 +193,14 @@ async fn odd_things_of_one_database_stop_no_backup_and_no_restore() {
         b"CREATE TABLE c (a VARCHAR(9) COLLATE latin1_swedish_ci, b VARCHAR(9) COLLATE latin1_swedish_ci) $$ CREATE VIEW cv AS SELECT \
           a = b AS x FROM c $$ ALTER TABLE c MODIFY b VARCHAR(9) COLLATE latin1_german2_ci",
     );
-    // A blank for the server, and a letter for others: the head names the database.
+    // A byte that is a space for the server and a letter for others; the statement names the database.
     let head = b"SET NAMES latin1 $$ CREATE TRIGGER \xa0 shop.tg BEFORE INSERT ON \xa0 shop.t FOR EACH ROW SET @x = 1";
     tenant.write(head);
     tenant.write(
         b"CREATE TRIGGER IF NOT /* a comment that is longer than the words around it, by some letters */ EXISTS shop.tgg \
           BEFORE INSERT ON shop.t FOR EACH ROW SET @x = 2",
     );
-    // The time of one event has passed when it is made again.
+    // The time of this event has passed when it is restored.
     tenant.write(b"CREATE EVENT once ON SCHEDULE AT CURRENT_TIMESTAMP + INTERVAL 2 SECOND DISABLE DO SELECT 1");
     let one = bench.back_up(shop).await;
     let log = bench.latest_log(shop).await;
@@ -236,9 +236,9 @@ async fn odd_things_of_one_database_stop_no_backup_and_no_restore() {
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
 }
 
-/// A function that only gives an answer to its owner, and keeps everybody else waiting for an hour.
+/// A function that returns only for its owner, and sleeps for an hour for everybody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_function_that_never_ends_holds_up_nobody() {
+async fn a_function_that_never_returns_blocks_nothing() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let mut settings = Settings::default();
@@ -260,8 +260,8 @@ async fn a_function_that_never_ends_holds_up_nobody() {
     assert_eq!(mariadb.sql("", waiting).trim(), "0", "no session is left behind");
 }
 
-/// Who has rights to one database alone can make no copy, and still restores it: from its own backup, and from one of the
-/// whole server.
+/// A user with rights to one database cannot create a copy, but can still restore it: from its own backup, and from one
+/// of the whole server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_database_is_restored_by_a_user_who_may_make_no_other() {
     let mariadb = MariaDbServer::start();
@@ -283,18 +283,18 @@ async fn one_database_is_restored_by_a_user_who_may_make_no_other() {
             mariadb.sql("", prepare);
             let run = bench.restore(backup, json!({"database_name": "shop"})).await;
             assert_successful(&run);
-            assert!(output(&run).contains("may make no copy"), "{}", output(&run));
+            assert!(output(&run).contains("may not make a copy"), "{}", output(&run));
             assert_eq!(mariadb.sql("shop", "SELECT GROUP_CONCAT(a ORDER BY a) FROM v").trim(), "1,2");
             assert_eq!(definitions(&mariadb, "shop"), before);
         }
-        // Without a copy nothing that is there is replaced.
+        // Without a copy, existing content is not replaced.
         let run = bench.restore(backup, json!({"database_name": "shop", "overwrite": true})).await;
         assert_eq!(run["status"], "failed", "{}", output(&run));
         assert_eq!(mariadb.sql("shop", "SELECT GROUP_CONCAT(a ORDER BY a) FROM v").trim(), "1,2");
     }
 }
 
-/// Everything is made beside what is there before that goes, events among it.
+/// Everything, including events, is created in a copy before the existing database is dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_replaced_when_an_event_or_a_lock_is_in_the_way() {
     let mariadb = MariaDbServer::start();
@@ -339,9 +339,9 @@ async fn nothing_is_replaced_when_an_event_or_a_lock_is_in_the_way() {
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
 }
 
-/// A name that the dump tool stumbles over when it writes events, names that differ by case, and users who do not see all.
+/// A name that the dump tool cannot handle with events, names that differ by case, and users who do not see everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_asked_for_is_no_success() {
+async fn a_backup_without_some_definitions_is_not_successful() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -354,7 +354,7 @@ async fn what_cannot_be_asked_for_is_no_success() {
         information_schema.views WHERE table_schema = 'back'";
     assert_eq!(mariadb.sql("", named).split_whitespace().collect::<Vec<_>>(), ["e", "p"]);
 
-    // What follows the tables does not hide that some of them are missing.
+    // The part after the tables does not hide that some of them are missing.
     let real = "exec=$(PATH=/usr/bin:/bin command -v mariadb-dump); case $2 in --help) exec $exec \"$@\";; esac; ";
     for cut in ["head -n -1", "head -n 5", "sed '$d' | tr -d '\\n'", "head -c 0"] {
         shim(&shims, "mariadb-dump", &format!("{real} $exec \"$@\" | {cut}"));
@@ -381,7 +381,7 @@ async fn what_cannot_be_asked_for_is_no_success() {
     mariadb.sql("", "GRANT SELECT ON mysql.proc TO weak");
     bench.back_up(shop).await;
 
-    // Somebody who may only read, as the manual advises; and rights that come by a role.
+    // A read-only user, as the manual recommends; and rights through a role.
     mariadb.sql("", "CREATE USER reader IDENTIFIED BY 'r'; GRANT SELECT, SHOW VIEW, TRIGGER, EVENT, LOCK TABLES, PROCESS ON *.* TO reader");
     login(&bench, "reader", Some("r")).await;
     for options in [json!({"database_name": "shop", "database_engine": "mysql"}), json!({"database_engine": "mysql"})] {
@@ -398,7 +398,7 @@ async fn what_cannot_be_asked_for_is_no_success() {
     for missing in ["may not see triggers of shop", "may not see routines of shop"] {
         assert!(output(&log).contains(missing), "{missing}: {}", output(&log));
     }
-    // Rights to another database say nothing about this one, wherever they come from.
+    // Rights to another database do not count for this one, wherever they come from.
     mariadb.sql("", "CREATE DATABASE aside; GRANT ALL ON aside.* TO r1; GRANT TRIGGER, EXECUTE ON aside.* TO via");
     bench.back_up(shop).await;
     let log = bench.latest_log(shop).await;
@@ -419,13 +419,13 @@ async fn what_cannot_be_asked_for_is_no_success() {
     }
 }
 
-/// A user who may write routines, views and events of one database, and tries to have more of them run when somebody with
-/// all rights restores it.
+/// A user who may create routines, views and events in one database, and tries to gain rights when somebody with all
+/// rights restores it.
 pub struct Tenant<'a> {
     mariadb: &'a MariaDbServer,
 }
 
-/// What ends their statements.
+/// The delimiter of their statements.
 const END: &str = "$$";
 const GRANT: &str = "GRANT ALL ON *.* TO tenant WITH GRANT OPTION";
 
@@ -440,13 +440,13 @@ impl<'a> Tenant<'a> {
         self.mariadb.statements("tenant", "shop", END, sql);
     }
 
-    pub fn is_lord(&self) -> bool {
+    pub fn has_all_privileges(&self) -> bool {
         self.mariadb.sql("", "SHOW GRANTS FOR tenant").contains("ALL PRIVILEGES ON *.*")
     }
 
-    /// What server and client read differently.
+    /// Statements that the server and the client parse differently.
     fn unclear() -> [Vec<u8>; 6] {
-        // From digits, since the client would swallow a line break here, too.
+        // Hex-encoded, because the client would drop a line break here, too.
         let command = format!("CREATE PROCEDURE v() SELECT 1 AS\ndelimiter, 1 -\n- 2 , '\n; {GRANT}; -- ' AS z");
         let command = format!("SET @w = X'{}' $$ PREPARE w FROM @w $$ EXECUTE w", hex(&command));
         let pair =
@@ -473,7 +473,7 @@ impl<'a> Tenant<'a> {
         }
     }
 
-    /// Things that are read in one way, and look like statements of the dump tool.
+    /// Creates unambiguous objects that look like statements of the dump tool, and restores them.
     async fn fill_and_restore(&self, bench: &Bench, shop: i64, is_plain: bool) {
         let Self { mariadb } = self;
         self.write(
@@ -484,7 +484,7 @@ impl<'a> Tenant<'a> {
         self.write(format!("CREATE PROCEDURE up() {GRANT}").as_bytes());
         self.write(b"CREATE PROCEDURE said() BEGIN\n  -- do not remove: it's needed\n  SELECT 1; /* audited; */\nEND");
         self.write(b"CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW BEGIN /* plain */ SET @a = 1; END");
-        // The client takes such a line for a command of its own, wherever it is.
+        // The client takes such a line for a client command, wherever it is.
         let command = if is_plain { "DELIM" } else { "DELIMITER" };
         self.write(
             format!("CREATE PROCEDURE `p\n{command} ;;\n/*!50106 CREATE*/ '`() SELECT '`;;\n` */; {GRANT}; -- ` #'")
@@ -504,22 +504,22 @@ impl<'a> Tenant<'a> {
             (&all, json!({"overwrite": true})),
         ] {
             assert_successful(&bench.restore(backup, body).await);
-            assert!(!self.is_lord());
+            assert!(!self.has_all_privileges());
         }
         assert_eq!(definitions(mariadb, "shop"), before);
         assert_eq!(definitions(mariadb, "shop_2"), before);
         assert_eq!(mariadb.sql("shop", "SELECT a FROM c").trim(), "1");
         assert_eq!(mariadb.sql("", "SELECT COUNT(*) FROM information_schema.events").trim(), "4");
-        // Without owners it would be ours, and that is said.
+        // Without owners the objects would belong to the restoring user, and the log says so.
         let run = bench.restore(&one, json!({"database_name": "third", "no_owner": true})).await;
         assert_successful(&run);
         assert!(output(&run).contains("2 events were left out"), "{}", output(&run));
         assert!(output(&run).contains("said, tr, up."), "{}", output(&run));
-        assert!(!self.is_lord());
+        assert!(!self.has_all_privileges());
     }
 
-    /// Functions that are called when a view is made, and then find more than their owner may: somebody else's rows, and
-    /// somebody else's procedure.
+    /// Functions that are called when a view is created, and try to reach more than their owner may: somebody else's
+    /// rows and procedure.
     async fn find_nothing_without_owners(&self, bench: &Bench, shop: i64) {
         let Self { mariadb } = self;
         mariadb.sql(
@@ -569,11 +569,11 @@ async fn what_people_wrote_never_runs_as_whoever_restores() {
         assert!(!output(&log).contains("cannot be restored"), "{}", output(&log));
         assert_successful(&bench.restore(&backup, json!({"database_name": "shop", "overwrite": true})).await);
         assert_eq!(definitions(&mariadb, "shop"), before);
-        assert!(!tenant.is_lord(), "{}", String::from_utf8_lossy(&text));
+        assert!(!tenant.has_all_privileges(), "{}", String::from_utf8_lossy(&text));
         tenant.drop_unclear();
         bench.app.clock.advance_secs(60);
     }
-    // Whose table a trigger is of is unclear here: it is not made in a database with another name.
+    // The table of this trigger is ambiguous, so it is not created in a database with another name.
     tenant.write(&Tenant::unclear()[2]);
     let backup = bench.back_up(shop).await;
     let run = bench.restore(&backup, json!({"database_name": "shop_3"})).await;
@@ -581,9 +581,9 @@ async fn what_people_wrote_never_runs_as_whoever_restores() {
     assert!(output(&run).contains("The trigger v may name the database"), "{}", output(&run));
 }
 
-/// MySQL prepares no statement that makes a routine, so its client has to find the ends.
+/// MySQL cannot prepare statements that create routines, so its client has to find where they end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_like_mysql_get_only_what_is_read_in_one_way() {
+async fn mysql_servers_get_only_unambiguous_definitions() {
     let mariadb = MariaDbServer::like_mysql();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -598,13 +598,13 @@ async fn servers_like_mysql_get_only_what_is_read_in_one_way() {
         assert!(output(&log).contains("Warning: This backup cannot be restored by itself."), "{}", output(&log));
         for body in [json!({"database_name": "shop", "overwrite": true}), json!({"database_name": "shop_3"})] {
             assert_failed(&bench.restore(&backup, body).await, "hostile_archive");
-            assert!(!tenant.is_lord(), "{}", String::from_utf8_lossy(&text));
+            assert!(!tenant.has_all_privileges(), "{}", String::from_utf8_lossy(&text));
         }
         tenant.drop_unclear();
         bench.app.clock.advance_secs(60);
     }
     assert_eq!(definitions(&mariadb, "shop"), before);
-    // The dump gives the database the collation that it had, and then its own again; it means the one that is loaded into.
+    // The dump sets the collation temporarily; that must affect the target database.
     let collation = |name: &str| mariadb.sql(name, "SELECT @@collation_database").trim().to_owned();
     mariadb.sql("", "ALTER DATABASE shop COLLATE utf8mb4_unicode_520_ci");
     let backup = bench.back_up(shop).await;
@@ -616,9 +616,9 @@ async fn servers_like_mysql_get_only_what_is_read_in_one_way() {
     assert_eq!(definitions(&mariadb, "shop_9"), before);
 }
 
-/// A backup of MariaDB on a server that prepares less.
+/// A backup of MariaDB on a server that can prepare fewer statements.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_as_data_load_where_nothing_prepares_them() {
+async fn hex_encoded_definitions_load_on_servers_that_cannot_prepare_them() {
     let (mariadb, mysql) = (MariaDbServer::start(), MariaDbServer::like_mysql());
     let (shims, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -637,7 +637,7 @@ async fn definitions_as_data_load_where_nothing_prepares_them() {
     .await;
     let body = json!({"database_name": "shop", "remote_server_id": server});
     assert_successful(&bench.restore(&backup, body.clone()).await);
-    // A mode that MySQL no longer has.
+    // An SQL mode that MySQL no longer has.
     assert!(before.contains("NO_AUTO_CREATE_USER"), "{before}");
     assert_eq!(definitions(&mysql, "shop"), before.replace("NO_AUTO_CREATE_USER,", ""));
     mysql.sql("", "DROP DATABASE shop");

@@ -8,8 +8,8 @@ use crate::databases::{login, shim, task};
 use crate::mysql::mariadb_bench;
 use crate::mysql_definitions::{Tenant, definitions};
 
-/// What a server prints about tables is not always what it reads, and to show or make a view it may run functions: neither
-/// a backup nor a restore runs anything of a tenant as somebody else.
+/// The definition that a server prints for a table does not always parse back to the same table, and showing or
+/// creating a view may run functions: neither a backup nor a restore may run anything of a tenant as another user.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
     let mariadb = MariaDbServer::start();
@@ -43,17 +43,17 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
         assert_eq!(definitions(&mariadb, "shop"), before);
     }
     mariadb.sql("shop", "DROP VIEW called");
-    // A view that runs as its owner calls the function as whoever makes the view.
+    // A view that runs as its owner calls the function as the user who creates the view.
     tenant.write(b"CREATE VIEW owned AS SELECT ROUND(1.5, calls()) AS a, 'nextval(' AS b");
     tenant.write(
         b"SET sql_mode = ORACLE $$ CREATE PACKAGE pk SQL SECURITY INVOKER AS FUNCTION f RETURN INT; END $$ CREATE PACKAGE BODY pk \
           SQL SECURITY INVOKER AS FUNCTION f RETURN INT DETERMINISTIC AS BEGIN INSERT INTO shop.leak VALUES (CURRENT_USER()); RETURN \
           1; END; END $$ CREATE SQL SECURITY INVOKER VIEW packed AS SELECT pk.f() AS a",
     );
-    // Views of functions that write are views, too.
+    // Views may call functions that write.
     tenant.write(b"CREATE FUNCTION writes() RETURNS INT BEGIN INSERT INTO t VALUES (9); RETURN 1; END");
     tenant.write(b"CREATE VIEW writing AS SELECT writes() AS a");
-    // The server keeps triggers that name columns which are gone.
+    // The server keeps triggers that refer to dropped columns.
     tenant
         .write(b"CREATE TABLE tt (a INT, x INT) $$ CREATE TRIGGER gone BEFORE INSERT ON tt FOR EACH ROW SET NEW.x = 1");
     tenant.write(b"CREATE TRIGGER stays AFTER INSERT ON tt FOR EACH ROW SET @x = 1 $$ ALTER TABLE tt DROP COLUMN x");
@@ -77,7 +77,7 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
         "shop",
         "DROP VIEW owned, writing, packed; DROP TABLE tt; DELETE FROM leak; SET sql_mode = ORACLE; DROP PACKAGE pk",
     );
-    // A function of a database that is not restored runs as whoever makes the view.
+    // A function of a database that is not restored runs as the user who creates the view.
     mariadb.sql("", "DROP DATABASE shop_2; GRANT ALL ON aside.* TO tenant; CREATE DATABASE aside");
     mariadb.statements(
         "tenant",
@@ -92,7 +92,7 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
     assert_successful(&run);
     assert_eq!(leaked(), "0");
     assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'far'").trim(), "far");
-    // The server runs functions of views that a view reads from, here and elsewhere, as they are by then.
+    // The server also runs functions in views that a view reads from, in any database, in their current version.
     mariadb.sql("", "CREATE DATABASE shop_b; CREATE TABLE other.secret AS SELECT 'hidden' AS s; DROP VIEW shop.far");
     let calling = b"CREATE OR REPLACE FUNCTION deep() RETURNS INT DETERMINISTIC RETURN 1 $$ CREATE SQL SECURITY INVOKER VIEW d1 AS \
         SELECT ROUND(1.5, deep()) AS a";
@@ -128,7 +128,7 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
         "DROP VIEW d2, d3, d4, d1; DROP DATABASE shop_b; DROP DATABASE IF EXISTS shop_c; DELETE FROM leak",
     );
 
-    // A text with a character set of its own is printed without escapes.
+    // A text with a character set introducer is printed without escapes.
     let grant = br"CREATE TABLE p (x TEXT DEFAULT (CONCAT(_latin1 'a\\\')); GRANT ALL ON *.* TO tenant WITH GRANT OPTION; CREATE TABLE p2 (x TEXT DEFAULT CONCAT(\\\'', 'c')))";
     tenant.write(grant);
     let run = bench.run(shop).await;
@@ -137,9 +137,9 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
     let backup = bench.back_up(all).await;
     assert!(output(&bench.latest_log(all).await).contains("It is not in this backup."));
     assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
-    assert!(!tenant.is_lord());
+    assert!(!tenant.has_all_privileges());
     assert_eq!(mariadb.sql("shop", "SHOW TABLES LIKE 'p%'").trim(), "", "it was replaced as a whole");
-    // The end of the definition is theirs, too.
+    // The tenant also controls the end of the definition.
     for text in [
         br"CREATE TABLE p (a TEXT DEFAULT (CONCAT(_latin1'\\\')) AS SELECT shop.calls() AS a /*'))) COMMENT='*/ -- '".as_slice(),
         br"CREATE TABLE p (a INT DEFAULT (0 + LENGTH(_latin1'\\\') * 0 )) /*'))) ENGINE=MyISAM COMMENT='*/ ENGINE=MRG_MyISAM UNION=(other.t) INSERT_METHOD=LAST -- '",
@@ -150,7 +150,7 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
         assert_eq!(leaked(), "0");
         tenant.write(b"DROP TABLE p");
     }
-    // The same with text that is one statement: nothing but a table comes of it.
+    // The same with a text that stays one statement: it creates only a table.
     tenant.write(br"CREATE TABLE p (x TEXT DEFAULT (CONCAT(_latin1 'a\\\'), y TEXT DEFAULT CONCAT(\\\'', 'c')))");
     let backup = bench.back_up(shop).await;
     assert_successful(&bench.restore(&backup, json!({"database_name": "shop", "overwrite": true})).await);
@@ -161,9 +161,9 @@ async fn tables_and_views_of_a_tenant_run_nothing_as_others() {
 const SHOWN: &str = "SHOW CREATE TABLE t; SELECT * FROM t; SELECT next_not_cached_value FROM s; SHOW CREATE TABLE wide; SHOW \
     CREATE TABLE hidden; SELECT next_not_cached_value FROM back; SELECT next_not_cached_value FROM least";
 
-/// Defaults that ask sequences, however the server is set up, and wherever the sequences are.
+/// Defaults from sequences, whatever the settings of the server, and wherever the sequences are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn defaults_that_ask_sequences_come_back() {
+async fn defaults_from_sequences_are_restored() {
     let (mariadb, fresh) = (MariaDbServer::start(), MariaDbServer::start());
     let (shims, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -175,7 +175,7 @@ async fn defaults_that_ask_sequences_come_back() {
          DEFAULT nextval(zz.far), d DATETIME NOT NULL DEFAULT '0000-00-00', n INT); INSERT INTO t (n) VALUES (1), (2)",
     );
     mariadb.sql("shop", "CREATE TABLE hidden (id BIGINT NOT NULL INVISIBLE DEFAULT nextval(s), v INT)");
-    // Sequences that were set back, and one that has run out.
+    // Sequences that were reset, and an exhausted one.
     mariadb.sql("shop", "CREATE SEQUENCE back START 100 NOCACHE; SELECT nextval(back); ALTER SEQUENCE back RESTART 7");
     mariadb.sql(
         "shop",
@@ -205,7 +205,7 @@ async fn defaults_that_ask_sequences_come_back() {
         }
         mariadb.sql("", "SET SESSION max_statement_time = 0; SET GLOBAL sql_quote_show_create = 1, max_statement_time = 0, sql_mode = DEFAULT");
     }
-    // On a server that has none of them yet.
+    // On a server without these databases.
     let there = mariadb_bench(&fresh, &others, Settings::default()).await;
     let body = json!({"database_username": "ada", "database_password": "secret"});
     let server = add_server(&bench, &there.ssh, body).await;
@@ -214,9 +214,9 @@ async fn defaults_that_ask_sequences_come_back() {
     assert_eq!(fresh.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
 }
 
-/// Files in folders of their own, folders that are no databases, and tables that a user may not read.
+/// Tables with their own data directories, folders that are not databases, and tables that a user may not read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_are_whole_or_named() {
+async fn tables_are_backed_up_completely_or_reported() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -234,7 +234,7 @@ async fn tables_are_whole_or_named() {
     assert!(!mariadb.sql("shop", "SHOW CREATE TABLE dd").contains("DIRECTORY"));
     assert!(!output(&run).contains("left behind"), "{}", output(&run));
 
-    // Keys to tables that are not there.
+    // Foreign keys to missing tables.
     mariadb.sql(
         "shop",
         "CREATE TABLE par (id INT PRIMARY KEY); CREATE TABLE chi (p INT, FOREIGN KEY (p) REFERENCES par (id))",
@@ -255,13 +255,13 @@ async fn tables_are_whole_or_named() {
         mariadb
             .sql(name, "CREATE TABLE par (id INT PRIMARY KEY); INSERT INTO par VALUES (2); INSERT INTO chi VALUES (2)");
     }
-    // What a backslash stands for in such a text is not clear.
+    // The meaning of a backslash in such a text is ambiguous.
     mariadb.sql("shop", r"CREATE TABLE g (id INT, w VARCHAR(50) AS (REPLACE(_utf8mb4'C:\\new', ':', '')) STORED)");
     let run = bench.run(shop).await;
     assert_eq!(run["status"], "failed", "{}", output(&run));
     assert!(output(&run).contains("The table shop.g cannot be backed up"), "{}", output(&run));
     mariadb.sql("shop", "DROP TABLE g, chi, orphan, par");
-    // One that the dump tool cannot read keeps no other out of a backup of everything.
+    // A table that the dump tool cannot read does not keep others out of a backup of all databases.
     let numbered = "CREATE DATABASE late; CREATE TABLE late.n (a INT, s BIGINT UNSIGNED GENERATED ALWAYS AS ROW START, e BIGINT \
         UNSIGNED GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME(s, e)) WITH SYSTEM VERSIONING";
     mariadb.sql("", numbered);
@@ -298,7 +298,7 @@ async fn tables_are_whole_or_named() {
     let log = output(&bench.latest_log(shop).await).to_owned();
     assert!(!log.contains("may not read the whole database"), "{log}");
 
-    // A table that joins others which are gone, and a folder beside the databases.
+    // A MERGE table whose tables were dropped, and a folder next to the databases.
     login(&bench, "ada", Some("secret")).await;
     mariadb.sql(
         "shop",
@@ -314,7 +314,7 @@ async fn tables_are_whole_or_named() {
     assert_eq!(mariadb.sql("shop", "SELECT dd.a, t1.a FROM dd, t1").trim(), "7\t1");
 }
 
-/// What others make in an empty database while it is restored stays.
+/// Tables that others create in an empty database during its restore stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_somebody_fills_meanwhile_is_left_alone() {
     let mariadb = MariaDbServer::start();
@@ -322,7 +322,7 @@ async fn a_database_that_somebody_fills_meanwhile_is_left_alone() {
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
     mariadb.sql("", "CREATE DATABASE shop; CREATE TABLE shop.t (a INT); INSERT INTO shop.t VALUES (1)");
     let one = bench.back_up(task(&bench, json!({"database_name": "shop", "database_engine": "mysql"})).await).await;
-    // Whoever loads the copy makes a table in the empty database first.
+    // Loading the copy first creates a table in the empty database.
     let socket = mariadb.socket().display();
     let make = format!(
         "case \"$*\" in *--database=holdfast*) {} --no-defaults --user=root --socket={socket} --execute='CREATE TABLE IF NOT \
@@ -338,9 +338,9 @@ async fn a_database_that_somebody_fills_meanwhile_is_left_alone() {
     assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE 'holdfast%'").trim(), "", "nothing is left behind");
 }
 
-/// The dump tool reads tables by name, one after the other, and passes over one that is a view by then.
+/// The dump tool reads tables by name, one after the other, and skips one that has become a view.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_get_another_name_meanwhile_fail_the_backup() {
+async fn tables_that_are_renamed_during_the_dump_fail_the_backup() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -375,7 +375,7 @@ async fn tables_that_get_another_name_meanwhile_fail_the_backup() {
             ("RENAME TABLE shop.zz TO shop.zz_old; CREATE VIEW shop.zz AS SELECT * FROM shop.zz_old", true),
             ("RENAME TABLE shop.zz TO shop.arch", true),
             ("RENAME TABLE shop.yy TO shop.yy_old, shop.zz TO shop.yy", true),
-            // Only the server's own numbers tell.
+            // Only the internal table ids of the server reveal this.
             ("RENAME TABLE shop.yy TO shop.x, shop.zz TO shop.yy, shop.x TO shop.zz", user == "ada"),
             ("RENAME TABLE shop.yy TO zaside.old, zaside.stage TO shop.yy", user == "ada"),
             ("TRUNCATE TABLE shop.log; CREATE TABLE IF NOT EXISTS shop.more (a INT)", false),
@@ -393,7 +393,7 @@ async fn tables_that_get_another_name_meanwhile_fail_the_backup() {
     fill();
     let gone = task(&bench, json!({"database_name": "never", "database_engine": "mysql"})).await;
     assert_failed(&bench.run(gone).await, "database_missing");
-    // What is dropped after it was read is in the backup.
+    // A table that is dropped after it was read is in the backup.
     login(&bench, "ada", Some("secret")).await;
     with_sql("", "DROP TABLE shop.zz");
     let backup = bench.back_up(one).await;
@@ -402,7 +402,7 @@ async fn tables_that_get_another_name_meanwhile_fail_the_backup() {
     assert_eq!(mariadb.sql("back", "SELECT zz.a, yy.a, log.a FROM zz, yy, log").trim(), "2\t1\t3");
 }
 
-/// Bytes that are no characters of their column's set, and characters with more than one code.
+/// Bytes that are invalid in the character set of their column, and characters with more than one encoding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn texts_come_back_byte_by_byte() {
     let mariadb = MariaDbServer::start();
@@ -453,7 +453,7 @@ async fn texts_come_back_byte_by_byte() {
         assert_successful(&bench.restore(backup, body).await);
         assert_eq!(rows(name), before);
     }
-    // Types that take a text for what it says, and binary text for the value itself.
+    // Types that parse text, but take a binary string as the raw value.
     mariadb.sql(
         "",
         "CREATE DATABASE ids; CREATE TABLE ids.t (u UUID PRIMARY KEY, i INET6, f INET4 NOT NULL, b BINARY(16))",
@@ -469,7 +469,7 @@ async fn texts_come_back_byte_by_byte() {
     let backup = bench.back_up(ids).await;
     assert_successful(&bench.restore(&backup, json!({"database_name": "ids", "overwrite": true})).await);
     assert_eq!(mariadb.sql("ids", state), before);
-    // Both in one database: the log says what that costs.
+    // Both in one database: the log says what is lost.
     mariadb.sql("ids", "CREATE TABLE old (a VARCHAR(9) CHARACTER SET cp1251); INSERT INTO old VALUES ('Ж')");
     let backup = bench.back_up(ids).await;
     assert!(output(&bench.latest_log(ids).await).contains("come back as question marks: ids.old"));
@@ -478,9 +478,9 @@ async fn texts_come_back_byte_by_byte() {
     assert_eq!(mariadb.sql("ids", "SELECT a FROM old").trim(), "Ж");
 }
 
-/// Views of a sequence that is gone, of a function whose owner is gone, and of a role.
+/// Views of a dropped sequence, of a function whose owner was dropped, and of a role.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn views_that_lost_something_keep_no_database_away() {
+async fn broken_views_do_not_prevent_a_restore() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -509,7 +509,7 @@ async fn views_that_lost_something_keep_no_database_away() {
             assert_eq!(mariadb.sql(name, "SELECT a FROM of_role").trim(), "1");
         }
     }
-    // A function that is called like one of the server's own, and texts with character sets of their own.
+    // A function with the name of a built-in one, and texts with character set introducers.
     mariadb.sql("", "CREATE DATABASE named; CREATE FUNCTION named.md5(a TEXT) RETURNS TEXT RETURN 'mine'");
     mariadb.sql(
         "named",
@@ -530,7 +530,7 @@ async fn views_that_lost_something_keep_no_database_away() {
         assert_eq!(mariadb.sql(name, shown), before);
         assert!(mariadb.sql(name, "SHOW CREATE TABLE d").contains("`a` int(11) DEFAULT nextval("));
     }
-    // A key to a table whose name differs by case belongs to the database, too.
+    // A foreign key to a table whose name differs by case stays within the database.
     mariadb.sql("", "CREATE DATABASE cased; CREATE TABLE cased.Par (id INT PRIMARY KEY)");
     mariadb.sql("cased", "SET foreign_key_checks = 0; CREATE TABLE kid (p INT, FOREIGN KEY (p) REFERENCES par (id))");
     let cased = bench.back_up(task(&bench, json!({"database_name": "cased", "database_engine": "mysql"})).await).await;
@@ -539,7 +539,7 @@ async fn views_that_lost_something_keep_no_database_away() {
         let shown = mariadb.sql(name, "SHOW CREATE TABLE kid");
         assert!(shown.contains("REFERENCES `par` (`id`)"), "{shown}");
     }
-    // Comments are written with escapes in any mode.
+    // Comments are written with escapes in any SQL mode.
     mariadb.sql("shop", r"SET sql_mode = 'NO_BACKSLASH_ESCAPES'; CREATE PROCEDURE c() COMMENT 'a\b' SELECT '\'");
     let comment = "SELECT HEX(routine_comment) FROM information_schema.routines WHERE routine_name = 'c'";
     let before = mariadb.sql("", comment);
@@ -548,9 +548,9 @@ async fn views_that_lost_something_keep_no_database_away() {
     assert_eq!(mariadb.sql("", comment), before);
 }
 
-/// Views whose owners come from elsewhere, ask sequences of other databases, or may do nothing.
+/// Views whose owners connect from other hosts, use sequences of other databases, or have no rights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn views_that_work_come_back_or_fail_the_run() {
+async fn working_views_are_restored_or_fail_the_run() {
     let mariadb = MariaDbServer::start();
     let shims = tempfile::tempdir().unwrap();
     let bench = mariadb_bench(&mariadb, &shims, Settings::default()).await;
@@ -577,11 +577,11 @@ async fn views_that_work_come_back_or_fail_the_run() {
     }
     let users = "SELECT COUNT(*) FROM mysql.user WHERE User LIKE 'holdfast\\_%'";
     assert_eq!(mariadb.sql("", users).trim(), "0", "nobody is left behind");
-    // Without owners, views are made with rights to their own database alone, and the log says so.
+    // Without owners, views are created with rights to their own database only, and the log says so.
     let run = bench.restore(&one, json!({"database_name": "w2", "overwrite": true, "no_owner": true})).await;
     assert_successful(&run);
     assert!(output(&run).contains("without owners, views are made with rights to their own"), "{}", output(&run));
-    // What runs with the rights of its reader may have worked, whatever its owner may do: without it, nothing is a success.
+    // A view with the rights of its reader may work whatever the rights of its owner: losing it is a failure.
     let invoker = "CREATE DEFINER=deploy@localhost SQL SECURITY INVOKER VIEW";
     mariadb.sql("w1", "CREATE FUNCTION f() RETURNS INT RETURN 5");
     mariadb.sql("w2", "CREATE SQL SECURITY INVOKER VIEW middle AS SELECT x FROM w1.a");

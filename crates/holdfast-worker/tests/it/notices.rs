@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use holdfast_core::queue::AtOnce;
+use holdfast_core::queue::ConcurrencyLimits;
 use holdfast_testkit::{Answer, Engine, MailServer, Receiver, Settings, SshServer, TestApp, TestUser, on_both_engines};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ async fn run(app: &TestApp, user: &TestUser, task: i64) {
     app.run_until_idle().await;
 }
 
-/// The titles of what arrived since the last time.
+/// The titles of the messages received since the last call.
 fn titles(hook: &Receiver) -> Vec<String> {
     hook.take().iter().map(|received| received.json()["text"].as_str().unwrap().to_owned()).collect()
 }
@@ -78,7 +78,7 @@ on_both_engines! {
         assert!(notices(user, "").await.iter().all(|notice| notice["status"] == "delivered"));
     }
 
-    async fn a_failure_is_told_once_until_it_changes_or_a_day_is_over(app: TestApp) {
+    async fn a_failure_is_reported_once_until_it_changes_or_a_day_has_passed(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         let stream = stream(&user, &hook, false, true).await;
@@ -102,7 +102,7 @@ on_both_engines! {
         assert!(hook.received().is_empty(), "the slot of the night was the reminder of this day");
     }
 
-    async fn a_reminder_says_that_it_is_one(app: TestApp) {
+    async fn a_reminder_is_marked_as_one(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         let stream = stream(&user, &hook, false, true).await;
@@ -113,7 +113,7 @@ on_both_engines! {
         app.run_until_idle().await;
         let reminders = hook.take();
         assert_eq!(reminders.len(), 1);
-        assert!(reminders[0].json().to_string().contains("Still failing, as told before."));
+        assert!(reminders[0].json().to_string().contains("Still failing, as reported before."));
     }
 
     async fn what_cannot_be_delivered_is_tried_five_times_and_then_shown(app: TestApp) {
@@ -150,7 +150,7 @@ on_both_engines! {
         bob.client.act("/api/notices/999999/retry").await.expect(404);
     }
 
-    async fn a_channel_that_asks_for_patience_gets_it(app: TestApp) {
+    async fn retry_after_is_respected(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         hook.answer_once(Answer::Later(429, "300".into()));
@@ -166,7 +166,7 @@ on_both_engines! {
         assert_eq!(notices(&user, "status=delivered").await.len(), 1);
     }
 
-    async fn patience_is_for_all_notices_of_a_stream(app: TestApp) {
+    async fn retry_after_applies_to_all_notices_of_a_stream(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         let stream = stream(&user, &hook, false, true).await;
@@ -185,7 +185,7 @@ on_both_engines! {
         assert_eq!(hook.received().len(), 3);
     }
 
-    async fn nobody_was_told_before_there_was_a_stream(app: TestApp) {
+    async fn failures_before_a_stream_was_added_do_not_count_as_reported(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         let task = failing_task(&user, &[]).await;
@@ -196,10 +196,10 @@ on_both_engines! {
         run(&app, &user, task).await;
         let arrived = hook.take();
         assert_eq!(arrived.len(), 1);
-        assert!(!arrived[0].json().to_string().contains("as told before"));
+        assert!(!arrived[0].json().to_string().contains("as reported before"));
     }
 
-    async fn what_a_channel_will_never_take_is_not_tried_again(app: TestApp) {
+    async fn permanent_refusals_are_not_retried(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         hook.answer(Answer::Says(404, "no_service".into()));
@@ -211,7 +211,7 @@ on_both_engines! {
         assert_eq!(hook.received().len(), 1);
     }
 
-    async fn private_addresses_are_for_administrators_in_tests_and_in_earnest(app: TestApp) {
+    async fn only_administrators_reach_private_addresses_with_tests_and_notices(app: TestApp) {
         let user = app.user("ada").await;
         let hook = Receiver::start().await;
         let stream = stream(&user, &hook, true, true).await;
@@ -228,7 +228,7 @@ on_both_engines! {
         assert!(hook.received().is_empty());
     }
 
-    async fn a_test_really_sends_and_says_what_was_answered(app: TestApp) {
+    async fn a_test_sends_a_message_and_shows_the_response(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         hook.answer(Answer::Says(200, "ok".into()));
@@ -246,7 +246,7 @@ on_both_engines! {
         assert_eq!(shown["last_test"]["message"], "The channel answered 500.");
     }
 
-    async fn quiet_hours_hold_everything_back_and_tell_it_as_one(app: TestApp) {
+    async fn notices_of_quiet_hours_are_delivered_as_one_digest(app: TestApp) {
         let user = app.admin("ada").await;
         let (hook, other) = (Receiver::start().await, Receiver::start().await);
         let (one, two) = (stream(&user, &hook, false, true).await, stream(&user, &other, false, true).await);
@@ -262,7 +262,7 @@ on_both_engines! {
         assert!(held.iter().all(|notice| notice["next_try_at"] == "2025-03-04T07:00:00.000000Z"));
         app.clock.set("2025-03-04T07:00:00Z");
         app.run_until_idle().await;
-        assert_eq!(titles(&hook), ["While it was quiet: 2 failures"]);
+        assert_eq!(titles(&hook), ["During quiet hours: 2 failures"]);
         assert_eq!(titles(&other), ["Backup failed: web files"], "one alone comes as it is");
         assert_eq!(notices(&user, "status=delivered").await.len(), 3);
         user.client.put("/api/notification-settings", json!({"quiet_hours": null})).await.expect(200);
@@ -273,7 +273,7 @@ on_both_engines! {
         }
     }
 
-    async fn silence_is_noticed_by_whoever_lives_next(app: TestApp) {
+    async fn missed_backups_are_reported_by_the_next_worker(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         let stream = stream(&user, &hook, false, true).await;
@@ -282,7 +282,7 @@ on_both_engines! {
         body["day_of_week"] = json!(2);
         body["notification_stream_ids"] = json!([stream]);
         let task = user.client.post("/api/backup-tasks", body).await.id(201);
-        // Nobody worked for three weeks.
+        // No worker ran for three weeks.
         app.clock.set("2025-03-21T12:00:00Z");
         app.worker().tick().await.unwrap();
         app.worker().deliver_due().await.unwrap();
@@ -303,25 +303,25 @@ on_both_engines! {
         let hook = Receiver::start().await;
         let stream = stream(&user, &hook, false, true).await;
         let task = failing_task(&user, &[stream]).await;
-        // Its slots find a live run that nobody works on, as when a worker hangs and still beats.
+        // Its slots meet a live run without progress, as when a worker hangs but still sends heartbeats.
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         app.clock.set("2025-03-04T14:59:59Z");
-        app.worker().watch_silence().await.unwrap();
+        app.worker().report_overdue().await.unwrap();
         app.worker().deliver_due().await.unwrap();
         assert!(hook.received().is_empty());
         app.clock.set("2025-03-04T15:00:00Z");
-        app.worker().watch_silence().await.unwrap();
+        app.worker().report_overdue().await.unwrap();
         app.worker().deliver_due().await.unwrap();
         assert_eq!(titles(&hook), ["Backup overdue: web files"], "twelve hours after its slot");
         for (time, count) in [("2025-03-05T14:00:00Z", 0), ("2025-03-05T15:00:00Z", 1), ("2025-03-05T16:00:00Z", 0)] {
             app.clock.set(time);
-            app.worker().watch_silence().await.unwrap();
+            app.worker().report_overdue().await.unwrap();
             app.worker().deliver_due().await.unwrap();
             assert_eq!(titles(&hook).len(), count, "{time}");
         }
     }
 
-    async fn heartbeats_reach_whoever_watches_from_outside(app: TestApp) {
+    async fn heartbeats_reach_external_monitoring(app: TestApp) {
         let admin = app.admin("ada").await;
         let hook = Receiver::start().await;
         let bench = Bench::of(app, SshServer::start(), admin).await;
@@ -339,7 +339,7 @@ on_both_engines! {
         bench.run(task).await;
         let failed = ["/ping/abc/start", "/ping/abc/fail"];
         assert_eq!(paths(&hook), [failed, failed].concat(), "each time: who watches counts on it");
-        // While it is away only the newest matters.
+        // While the monitor is unreachable, only the newest ping matters.
         hook.answer(Answer::Status(503));
         bench.run(task).await;
         hook.take();
@@ -355,7 +355,7 @@ on_both_engines! {
         bench.user.client.put(&path, json!({"heartbeat_url": "ftp://x"})).await.expect(422);
     }
 
-    async fn damage_changed_keys_and_lost_places_are_told(app: TestApp) {
+    async fn damage_changed_host_keys_and_lost_destinations_are_reported(app: TestApp) {
         let admin = app.admin("ada").await;
         let hook = Receiver::start().await;
         let bench = Bench::of(app, SshServer::start(), admin).await;
@@ -394,7 +394,7 @@ on_both_engines! {
         assert_eq!(titles(&hook), ["Destination unreachable: disk"]);
     }
 
-    async fn tokens_are_told_of_before_they_end(app: TestApp) {
+    async fn expiring_tokens_are_reported_in_advance(app: TestApp) {
         use holdfast_app::tokens::{self, TokenRequest};
         use holdfast_core::scope::ScopeSet;
         let user = app.admin("ada").await;
@@ -418,7 +418,7 @@ on_both_engines! {
         assert!(look().await.is_empty());
     }
 
-    async fn a_stream_that_is_gone_takes_its_notices_with_it(app: TestApp) {
+    async fn deleting_a_stream_deletes_its_notices(app: TestApp) {
         let user = app.admin("ada").await;
         let hook = Receiver::start().await;
         hook.answer(Answer::Status(503));
@@ -438,9 +438,9 @@ fn event_of(message: &Value) -> String {
     text.rsplit(' ').next().unwrap().to_owned()
 }
 
-/// A weekly summary goes to the user's own address, at eight on Monday where they live.
+/// The weekly summary is sent to the user's own address, on Monday at eight in their time zone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_week_is_summed_up_where_its_reader_lives() {
+async fn the_weekly_summary_follows_the_users_time_zone() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let mail = MailServer::start_open();
         let mut settings = Settings::default();
@@ -488,9 +488,9 @@ async fn a_week_is_summed_up_where_its_reader_lives() {
     }
 }
 
-/// Ones that hang cost their own notices alone: others arrive while those are still waited for.
+/// Hanging channels delay only their own notices: others arrive in the meantime.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn channels_that_hang_hold_up_nobody_else() {
+async fn hanging_channels_do_not_delay_others() {
     const HANGING: usize = 150;
     let mut settings = Settings::default();
     settings.notify.limit = Duration::from_secs(60);
@@ -524,9 +524,9 @@ async fn channels_that_hang_hold_up_nobody_else() {
     stop.cancel();
 }
 
-/// A task whose every second try is overtaken by its next slot is told of all the same.
+/// Failures of a task whose retry never runs before its next slot are reported nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_try_that_never_comes_hides_no_failure() {
+async fn a_retry_that_never_runs_hides_no_failure() {
     let mut settings = Settings::default();
     settings.work.retry_after = Duration::from_secs(90);
     let app = TestApp::start_with(Engine::Sqlite, settings).await;
@@ -541,14 +541,14 @@ async fn a_second_try_that_never_comes_hides_no_failure() {
     assert_eq!(titles(&hook), ["Backup failed: web files"], "this was the second try");
 }
 
-/// Ten thousand runs end and are told of, without and with workers that die in between.
+/// Every end of ten thousand runs is reported, without and with workers that die.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_ends_are_told_of() {
+async fn ten_thousand_ended_runs_are_reported() {
     all_ends_arrive(Engine::Sqlite, 10_000, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_ends_are_told_of_though_workers_die() {
+async fn ten_thousand_ended_runs_are_reported_although_workers_die() {
     all_ends_arrive(Engine::Sqlite, 10_000, 12).await;
     all_ends_arrive(Engine::Postgres, 1_000, 5).await;
 }
@@ -556,7 +556,7 @@ async fn ten_thousand_ends_are_told_of_though_workers_die() {
 async fn all_ends_arrive(engine: Engine, ends: usize, crashes: usize) {
     let mut settings = Settings::default();
     settings.work.runs_at_once = 64;
-    settings.work.at_once = AtOnce { per_server: 64, per_user: 64, checks_per_user: 100 };
+    settings.work.at_once = ConcurrencyLimits { per_server: 64, per_user: 64, checks_per_user: 100 };
     let app = TestApp::start_with(engine, settings).await;
     let user = app.admin("ada").await;
     let hook = Receiver::start().await;
@@ -578,12 +578,12 @@ async fn all_ends_arrive(engine: Engine, ends: usize, crashes: usize) {
     };
     for crash in 0..crashes {
         let (worker, _) = start();
-        // At another place each time, and always in the middle of something.
+        // At another point each time, always while work is in progress.
         let until = (delivered().await + 7 + crash * 13).min(ends);
         pass_until(&app, async || hook.received().len() >= until).await;
         worker.abort();
         assert!(worker.await.is_err());
-        // What it had is anybody's again.
+        // Its claims expire.
         app.clock.advance_secs(125);
     }
     let (worker, stop) = start();
@@ -597,15 +597,15 @@ async fn all_ends_arrive(engine: Engine, ends: usize, crashes: usize) {
     }
     assert_eq!(seen.len(), ends, "each arrived");
     let twice: usize = seen.values().map(|count| count - 1).sum();
-    // At most what each of the streams was given when its worker died.
+    // At most the notice that each stream was being sent when its worker died.
     assert!(twice <= crashes * streams.len(), "{twice} came twice, of {crashes} crashes");
     assert!(notices(&user, "status=pending").await.is_empty() && notices(&user, "status=undelivered").await.is_empty());
     let failed = user.client.get("/api/backup-task-logs?status=failed&per_page=1").await.expect(200);
     assert_eq!(failed["meta"]["total"], json!(ends), "each run ended once");
 }
 
-/// Lets time go by faster than it does, so that runs whose workers are gone are found by their silence, but not so fast
-/// that a live worker seems silent.
+/// Advances the clock faster than real time, so that runs of dead workers are detected, but not so fast that a live
+/// worker seems silent.
 async fn pass_until(app: &TestApp, is_so: impl AsyncFn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(400);
     while !is_so().await {
@@ -615,7 +615,7 @@ async fn pass_until(app: &TestApp, is_so: impl AsyncFn() -> bool) {
     }
 }
 
-/// Tasks that are all due at once, fail at once, and have a stream each.
+/// Creates tasks that are all due now, fail at once, and have one stream each.
 async fn make_tasks(app: &TestApp, user: &TestUser, streams: &[i64], count: usize) {
     use holdfast_core::input::{Errors, Input};
     use holdfast_core::task::TaskDraft;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use holdfast_core::Timestamp;
 use holdfast_core::content::Content;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId};
-use holdfast_core::queue::{AtOnce, Places};
+use holdfast_core::queue::{ConcurrencyLimits, Places};
 use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_store::backups::NewBackup;
 use holdfast_store::copies::NewCopy;
@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use crate::bench::{Bench, assert_failed};
 use crate::faults::wait_for;
 
-const PLENTY: AtOnce = AtOnce { per_server: 100, per_user: 100, checks_per_user: 100 };
+const PLENTY: ConcurrencyLimits = ConcurrencyLimits { per_server: 100, per_user: 100, checks_per_user: 100 };
 
-/// Takes runs as a worker of another process would, and does nothing with them.
-async fn claim(app: &TestApp, room: usize, limits: AtOnce) -> Vec<RunRow> {
+/// Claims runs like a worker in another process, without working on them.
+async fn claim(app: &TestApp, room: usize, limits: ConcurrencyLimits) -> Vec<RunRow> {
     let mut tx = app.app.store.begin().await.unwrap();
     let now = app.app.now();
     let room = Room { long: Places { free: room, reserved: 0 }, short: room };
@@ -44,14 +44,14 @@ async fn run(user: &TestUser, task: i64) {
     user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
 }
 
-/// A second try after half a minute, as nobody waits in tests.
+/// An app with retries after half a minute.
 async fn retrying(engine: Engine) -> TestApp {
     let mut settings = Settings::default();
     settings.work.retry_after = Duration::from_secs(30);
     TestApp::start_with(engine, settings).await
 }
 
-/// Asks for a restore and takes it on; it begins to write below `folder`, if there is one.
+/// Requests and claims a restore, which begins to write below `folder`, if given.
 async fn begin_restore(bench: &Bench, backup: &Value, changes: Value, folder: Option<&str>) -> RunRow {
     let mut body = json!({"remote_server_id": bench.server, "overwrite": true});
     body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
@@ -78,7 +78,7 @@ async fn newest(bench: &Bench, task: i64) -> Value {
     bench.backups(task).await.into_iter().max_by_key(|backup| backup["id"].as_i64()).unwrap()
 }
 
-/// Makes the task's next backup; whether removal is on hold then.
+/// Makes the next backup of the task; returns whether removal is on hold then.
 pub async fn is_held_later(bench: &Bench, task: i64) -> bool {
     bench.app.clock.advance_secs(60);
     bench.back_up(task).await;
@@ -137,7 +137,7 @@ on_both_engines! {
             worker.tidy().await.unwrap();
             assert_eq!(next().await, right, "after {days} days");
         }
-        // Slots that were taken for missed or run while the clock was wrong run when they come.
+        // Slots that were run or recorded as missed while the clock was wrong run when they are due.
         let before = logs(&user, task).await.len();
         for day in 4..=9 {
             app.clock.set(&format!("2025-03-{day:02}T03:00:01Z"));
@@ -150,7 +150,7 @@ on_both_engines! {
         assert_eq!(next().await.0, "2025-03-10T03:00:00.000000Z");
     }
 
-    async fn a_task_without_success_is_told_of_after_a_clock_that_ran_ahead(app: TestApp) {
+    async fn an_overdue_task_is_reported_after_a_fast_clock_is_corrected(app: TestApp) {
         let user = app.user("ada").await;
         let stream = user.stream().await;
         let mut body = user.task_body().await;
@@ -158,7 +158,7 @@ on_both_engines! {
         let task = TaskId(user.client.post("/api/backup-tasks", body).await.id(201));
         let started = app.app.now();
         let worker = app.worker();
-        // A success while the clock was a year ahead.
+        // A success while the clock is a year ahead.
         app.clock.advance_secs(365 * 86_400);
         app.run_until_idle().await;
         let mut tx = app.app.store.begin().await.unwrap();
@@ -168,13 +168,13 @@ on_both_engines! {
         tx.commit().await.unwrap();
         app.clock.set(&started.to_string());
         worker.tidy().await.unwrap();
-        // Nobody works until the task is overdue.
+        // No worker runs until the task is overdue.
         app.clock.set("2025-03-04T15:00:01Z");
         let waiting = queue::find_waiting(&mut app.app.store.read().await.unwrap(), app.app.now()).await.unwrap();
         assert!(waiting.has_overdue, "half a period after its slot");
     }
 
-    async fn waits_do_not_outlast_a_clock_that_ran_ahead(app: TestApp) {
+    async fn waits_are_corrected_after_a_fast_clock(app: TestApp) {
         let user = app.user("ada").await;
         let task = TaskId(user.task().await);
         let (worker, started) = (app.worker(), app.app.now());
@@ -193,7 +193,7 @@ on_both_engines! {
         assert_eq!(users::list_summaries(&mut tx, monday, 10).await.unwrap().len(), 1);
     }
 
-    async fn workers_that_disagree_about_the_time_do_not_fight_over_it(app: TestApp) {
+    async fn workers_with_different_clocks_do_not_undo_each_others_corrections(app: TestApp) {
         let user = app.user("ada").await;
         let task = user.task().await;
         let (worker, started) = (app.worker(), app.app.now());
@@ -202,7 +202,7 @@ on_both_engines! {
         app.run_until_idle().await;
         let (far, ahead) = (next().await, app.app.now());
         app.clock.set(&started.to_string());
-        // Another worker goes on giving signs that are a month ahead.
+        // Another worker keeps sending heartbeats that are a month ahead.
         for beat in 0..5 {
             let mut tx = app.app.store.begin().await.unwrap();
             let seen = Timestamp::from_second(ahead.as_second() + beat * 60).unwrap();
@@ -211,7 +211,7 @@ on_both_engines! {
             worker.tidy().await.unwrap();
             assert_eq!(next().await, far);
         }
-        // It ends without a word; its last sign does not count for long.
+        // It dies; its last heartbeat does not count for long.
         for _ in 0..3 {
             app.clock.advance_secs(60);
             worker.tidy().await.unwrap();
@@ -221,7 +221,7 @@ on_both_engines! {
         assert!(rows.iter().all(|row| row.name != "elsewhere"), "{rows:?} {task}");
     }
 
-    async fn slots_that_passed_while_nobody_worked_are_shown_as_missed(app: TestApp) {
+    async fn slots_without_a_worker_are_shown_as_missed(app: TestApp) {
         let user = app.user("ada").await;
         let mut body = user.task_body().await;
         body["frequency"] = json!("hourly");
@@ -235,7 +235,7 @@ on_both_engines! {
         assert!(missed.iter().all(|log| log["status"] == "failed"));
         let ran: Vec<&Value> = shown.iter().filter(|log| log["error_code"] != "missed").collect();
         assert_eq!((ran.len(), &ran[0]["trigger"]), (1, &json!("catch-up")));
-        // A jump back and forth runs nothing twice.
+        // A clock that jumps back and forth runs nothing twice.
         for time in ["2025-03-03T14:00:00Z", "2025-03-03T15:41:00Z", "2025-03-02T15:41:00Z", "2025-03-03T15:42:00Z"] {
             app.clock.set(time);
             app.run_until_idle().await;
@@ -256,9 +256,9 @@ on_both_engines! {
         run(&calm, calm_task).await;
         let order: Vec<i64> = claim(&app, 3, PLENTY).await.iter().map(|run| run.subject.task().unwrap().0).collect();
         assert_eq!(order, [busy_tasks[0], calm_task, busy_tasks[1]], "everybody's first before anybody's second");
-        let limits = AtOnce { per_server: 2, per_user: 3, checks_per_user: 100 };
+        let limits = ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 100 };
         assert_eq!(claim(&app, 10, limits).await.len(), 1, "the busy one has two, and may have three");
-        // A check waits for nobody.
+        // A check does not wait for other runs.
         busy.client.act(&format!("/api/remote-servers/{}/check", busy.server().await)).await.expect(202);
         let claimed = claim(&app, 10, limits).await;
         assert_eq!(claimed.iter().map(|run| run.kind().as_str()).collect::<Vec<_>>(), ["check-server"]);
@@ -297,7 +297,7 @@ on_both_engines! {
         }
         let other = user.task().await;
         run(&user, other).await;
-        let limits = AtOnce { per_server: 2, per_user: 10, checks_per_user: 100 };
+        let limits = ConcurrencyLimits { per_server: 2, per_user: 10, checks_per_user: 100 };
         let claimed = claim(&app, 10, limits).await;
         assert_eq!(claimed.len(), 3, "two of the one server, one of the other");
         assert!(claimed.iter().any(|run| run.subject.task() == Some(TaskId(other))), "those behind do not wait for those that must");
@@ -347,7 +347,7 @@ on_both_engines! {
         let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
         let good = bench.back_up(task).await;
         let source = bench.source().display().to_string();
-        // What is refused before anything is written leaves the place as it was.
+        // A restore that is refused before it writes leaves the target unchanged.
         for (status, code) in [(RunStatus::Failed, FailureCode::TargetNotEmpty), (RunStatus::Cancelled, FailureCode::Cancelled)] {
             let run = begin_restore(&bench, &good, json!({"path": source}), None).await;
             end_early(&bench, &run, status, code).await;
@@ -360,8 +360,8 @@ on_both_engines! {
         let reason = bench.user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200)["protection"]["held_reason"].clone();
         assert!(reason.as_str().unwrap().contains("a restore into its source ended early"), "{reason}");
         assert!(bench.backups(task).await.iter().any(|backup| backup["id"] == good["id"]));
-        assert!(is_held_later(&bench, task).await, "as long as nobody has put it right");
-        // Only a restore of all of it puts it right.
+        assert!(is_held_later(&bench, task).await, "until a complete restore");
+        // Only a complete restore ends the hold.
         let parts = [
             json!({"path": source, "overwrite": true, "entries": ["file"]}),
             json!({"path": bench.source().join("sub"), "overwrite": true}),
@@ -377,7 +377,7 @@ on_both_engines! {
         let done = bench.restore(&good, json!({"path": source, "overwrite": true})).await;
         assert_eq!(done["status"], "successful", "{done}");
         assert!(!is_held_later(&bench, task).await);
-        // So does somebody who says so.
+        // Releasing the hold ends it, too.
         let run = begin_restore(&bench, &bench.backups(task).await[0], json!({"path": source}), Some(&source)).await;
         end_early(&bench, &run, RunStatus::Failed, FailureCode::ToolMissing).await;
         assert!(is_held_later(&bench, task).await);
@@ -385,8 +385,8 @@ on_both_engines! {
         assert!(!is_held_later(&bench, task).await);
     }
 
-    /// Half a restore stays known when an older backup is put over it, when the server that it went through changes or
-    /// goes, when somebody finds a backup of something else right, and whatever the clock says.
+    /// A partial restore is remembered when an older backup is restored over it, when its server changes or is deleted,
+    /// when somebody approves a backup of another source, and whatever the clock says.
     async fn a_place_that_is_half_restored_stays_so_whatever_changes_around_it(app: TestApp) {
         let bench = Bench::new(app).await;
         std::fs::write(bench.source().join("file"), "content").unwrap();
@@ -425,7 +425,7 @@ on_both_engines! {
         bench.user.client.delete(&path).await.expect(200);
         assert!(is_held_later(&bench, task).await, "the server is gone");
 
-        // Somebody finds a backup of another folder right.
+        // Somebody approves a backup of another folder.
         let task_path = format!("/api/backup-tasks/{task}");
         let other = bench.source().with_file_name("elsewhere");
         std::fs::create_dir(&other).unwrap();
@@ -437,7 +437,7 @@ on_both_engines! {
         bench.user.client.act(&format!("{task_path}/release-retention")).await.data(200);
         assert!(!is_held_later(&bench, task).await);
 
-        // With a clock that is behind, and with one that was ahead.
+        // With a slow clock, and with one that was fast.
         bench.app.clock.advance_secs(-2 * 86_400);
         let good = newest(&bench, task).await;
         let run = begin_restore(&bench, &good, json!({"path": source}), Some(&source)).await;
@@ -451,7 +451,7 @@ on_both_engines! {
         assert!(!is_held_later(&bench, task).await);
     }
 
-    /// The same place under another name: a link to it, and another server of the user that is the same machine.
+    /// The same place under another name: through a symbolic link, and through another entry of the same machine.
     async fn a_restore_that_goes_to_the_same_place_by_another_name_counts(app: TestApp) {
         let bench = Bench::new(app).await;
         std::fs::write(bench.source().join("file"), "content").unwrap();
@@ -462,9 +462,9 @@ on_both_engines! {
         let body = json!({"label": "same", "ip_address": "127.0.0.1", "port": bench.ssh.port(), "username": "other"});
         let same = bench.user.client.post("/api/remote-servers", body).await.id(201);
         let source = bench.source().canonicalize().unwrap().display().to_string();
-        // It may write while a backup is read, since nobody knew; what is read then is suspicious.
+        // The restore may run during a backup, because its real path was unknown; that backup is suspicious.
         let run = begin_restore(&bench, &good, json!({"path": link}), Some(&source)).await;
-        assert!(is_held_later(&bench, task).await, "it is still under way");
+        assert!(is_held_later(&bench, task).await, "it is still running");
         assert!(bench.backups(task).await.iter().any(|backup| backup["id"] == good["id"]));
         end(&bench.app, &run, RunStatus::Successful).await;
         assert!(!is_held_later(&bench, task).await, "it has ended before");
@@ -489,22 +489,22 @@ on_both_engines! {
         assert!(is_held_later(&bench, task).await);
     }
 
-    async fn other_processes_hear_of_queued_runs(app: TestApp) {
+    async fn other_processes_are_notified_of_queued_runs(app: TestApp) {
         if app.app.store.is_sqlite() {
-            // There are no other processes.
+            // SQLite has no other processes.
             return;
         }
         let user = app.user("ada").await;
         let task = user.task().await;
         let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let store = app.app.store.clone();
-        tokio::spawn(async move { store.hear_queued(|| sender.send(()).unwrap_or_default()).await });
+        tokio::spawn(async move { store.listen_for_queued(|| sender.send(()).unwrap_or_default()).await });
         heard.recv().await.expect("it listens");
         run(&user, task).await;
         tokio::time::timeout(Duration::from_secs(20), heard.recv()).await.expect("in time").expect("a word");
     }
 
-    async fn old_logs_go_and_stored_backups_are_read_again(app: TestApp) {
+    async fn old_logs_are_deleted_and_stored_backups_are_verified_again(app: TestApp) {
         let bench = Bench::new(app).await;
         std::fs::write(bench.source().join("file"), "content").unwrap();
         let task = bench.task(json!({"maximum_backups_to_keep": 2})).await;
@@ -517,14 +517,14 @@ on_both_engines! {
             bench.app.run_until_idle().await;
         };
         tidy().await;
-        assert_eq!(bench.show(&stored[2]).await["verification"]["status"], "unverified", "it is not time yet");
-        // Of the same size: what is shorter or longer is noticed without reading.
+        assert_eq!(bench.show(&stored[2]).await["verification"]["status"], "unverified", "it is not due yet");
+        // The same size: another size would be noticed without reading.
         let mut bytes = std::fs::read(bench.stored_file(&stored[1])).unwrap();
         bytes.reverse();
         std::fs::write(bench.stored_file(&stored[1]), bytes).unwrap();
         bench.user.client.act(&format!("/api/backup-tasks/{task}/pause")).await.expect(200);
         bench.app.clock.advance_secs(28 * 86_400);
-        // One of a user at a time: each round reads one. What waits of others is their own affair.
+        // Each round verifies one backup per user. Queued runs of other users do not matter.
         let eve = bench.app.user("eve").await;
         run(&eve, eve.task().await).await;
         tidy().await;
@@ -561,7 +561,7 @@ async fn tried_once_more(app: TestApp) {
     assert_eq!(shown[1]["trigger"], "manual");
     assert!(shown[0]["output"].as_str().unwrap().contains("tried once more"), "{}", shown[0]);
     assert_failed(&shown[1], "connect");
-    // Whoever starts it by hand in between makes the second try needless; a pause does too.
+    // A manual run in between makes the retry unnecessary, and so does a pause.
     for step in ["run", "pause"] {
         run(&user, task).await;
         app.run_until_idle().await;
@@ -580,17 +580,17 @@ async fn tried_once_more(app: TestApp) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_failed_in_passing_is_tried_once_more_on_sqlite() {
+async fn transient_failures_are_retried_once_on_sqlite() {
     tried_once_more(retrying(Engine::Sqlite).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_failed_in_passing_is_tried_once_more_on_postgres() {
+async fn transient_failures_are_retried_once_on_postgres() {
     tried_once_more(retrying(Engine::Postgres).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_get_better_is_not_tried_again() {
+async fn permanent_failures_are_not_retried() {
     let bench = Bench::new(retrying(Engine::Sqlite).await).await;
     let task = bench.task(json!({"source_path": "/nowhere"})).await;
     assert_failed(&bench.run(task).await, "source_missing");
@@ -613,7 +613,7 @@ async fn a_task_that_costs_three_workers_in_a_row_is_paused() {
         let paused = user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200)["paused_at"].clone();
         assert_eq!(paused.is_string(), losses == 3, "after {losses}");
         match losses {
-            // The second try is taken before anybody else sees it.
+            // The retry is queued without any worker claiming it.
             1 => queue_retry(&app).await,
             2 => run(&user, task).await,
             _ => assert!(shown[2]["output"].as_str().unwrap().contains("is paused")),
@@ -623,14 +623,14 @@ async fn a_task_that_costs_three_workers_in_a_row_is_paused() {
     assert!(resumed["paused_at"].is_null());
 }
 
-/// Brings the second try into the queue without anybody taking it.
+/// Queues the retry without any worker claiming it.
 async fn queue_retry(app: &TestApp) {
-    // After a loss it may be up to eight times as long.
+    // After a lost worker the wait may be up to eight times as long.
     app.clock.advance_secs(8 * 31);
     assert_eq!(app.worker().tick().await.unwrap(), 1);
 }
 
-/// A run that waits for ever in the middle, and the worker that has it.
+/// A run that hangs in the middle, and the worker that claimed it.
 async fn stuck(settings: Settings) -> (Bench, FaultProxy, i64, CancellationToken, tokio::task::JoinHandle<()>) {
     let bench = Bench::new(TestApp::start_with(Engine::Sqlite, settings).await).await;
     let proxy = FaultProxy::start(bench.ssh.port());
@@ -652,7 +652,7 @@ async fn stuck(settings: Settings) -> (Bench, FaultProxy, i64, CancellationToken
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_is_told_to_stop_ends_what_takes_too_long_and_says_so() {
+async fn a_stopping_worker_ends_long_runs_and_records_why() {
     let mut settings = Settings::default();
     settings.work.shutdown = Duration::from_millis(300);
     settings.work.retry_after = Duration::from_secs(30);
@@ -660,7 +660,7 @@ async fn a_worker_that_is_told_to_stop_ends_what_takes_too_long_and_says_so() {
     stop.cancel();
     working.await.unwrap();
     assert_failed(&bench.latest_log(task).await, "worker_lost");
-    // The server's side has ended too, and the next worker does it again.
+    // The remote side has ended too, and the next worker retries the run.
     proxy.heal();
     wait_for(async || (proxy.open_connections() == 0).then_some(())).await;
     bench.app.clock.advance_secs(31);
@@ -688,9 +688,9 @@ async fn a_clock_that_jumps_takes_no_run_from_its_worker() {
     assert_eq!(bench.stored_names(), [""; 0], "nothing stays behind");
 }
 
-/// The answer to a commit may be lost after it was carried out: the run has ended, and its object is on record.
+/// The response to a commit may be lost after it was applied: the run has ended, and its object is recorded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_on_record_is_known_as_such() {
+async fn a_recorded_object_is_recognised() {
     let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
     std::fs::write(bench.source().join("file"), "content").unwrap();
     let backup = bench.back_up(bench.task(json!({})).await).await;
@@ -701,9 +701,9 @@ async fn an_object_on_record_is_known_as_such() {
     assert!(!holdfast_store::copies::is_recorded(&mut tx, destination, "other").await.unwrap());
 }
 
-/// A verification counts towards its user's share, so that a thousand of them do not keep backups from running.
+/// Verifications count towards the limit of their user, so that a thousand of them do not keep backups from running.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reading_back_shares_its_users_part() {
+async fn verifications_count_towards_the_limit_of_their_user() {
     let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
     std::fs::write(bench.source().join("file"), "content").unwrap();
     let backup = bench.back_up(bench.task(json!({})).await).await;
@@ -715,12 +715,15 @@ async fn reading_back_shares_its_users_part() {
         assert!(runs::insert(&mut tx, &new, bench.app.app.now()).await.unwrap().is_some());
     }
     tx.commit().await.unwrap();
-    assert_eq!(claim(&bench.app, 10, AtOnce { per_server: 2, per_user: 3, checks_per_user: 100 }).await.len(), 3);
+    assert_eq!(
+        claim(&bench.app, 10, ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 100 }).await.len(),
+        3
+    );
 }
 
-/// A destination that cannot be read is no verdict about the backup, and no reason to ask again every minute.
+/// An unreadable destination says nothing about the backup, and is no reason to retry every minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_waits_for_another_day_and_holds_up_nobody() {
+async fn an_unreadable_backup_is_retried_another_day_and_delays_no_other() {
     let bench = Bench::new(TestApp::start(Engine::Sqlite).await).await;
     std::fs::write(bench.source().join("file"), "content").unwrap();
     let task = bench.task(json!({"maximum_backups_to_keep": 0})).await;
@@ -746,7 +749,7 @@ async fn what_cannot_be_read_waits_for_another_day_and_holds_up_nobody() {
     assert_eq!(bench.show(&first).await["verification"]["status"], "verified");
 }
 
-/// Whoever wanted a run to end does not want it tried again, also when its worker never heard of it.
+/// A cancelled run is not retried, even if its worker never noticed the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_cancelled_is_not_tried_again() {
     let app = retrying(Engine::Sqlite).await;
@@ -763,7 +766,7 @@ async fn what_was_cancelled_is_not_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn checks_have_places_of_their_own() {
+async fn checks_have_their_own_limit() {
     let app = TestApp::start(Engine::Sqlite).await;
     let user = app.user("ada").await;
     run(&user, user.task().await).await;

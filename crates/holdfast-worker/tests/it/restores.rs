@@ -11,7 +11,7 @@ async fn bench(ssh: SshServer) -> Bench {
     Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await
 }
 
-/// Writes a program into a folder of programs that come before the system's own.
+/// Writes a program into a folder that comes first on the path.
 fn shim(folder: &Path, name: &str, script: &str) {
     let path = folder.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -24,7 +24,7 @@ fn python(script: &str, arguments: &[&Path]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A library that makes a file system report no blocks for any file, as some do.
+/// A library to preload that makes all files report no blocks, as on some file systems.
 fn library_without_blocks(folder: &Path) -> PathBuf {
     const SOURCE: &str = r#"
 #define _GNU_SOURCE
@@ -108,7 +108,7 @@ async fn devices_and_whiteouts_keep_nobody_from_restoring() {
     assert_successful(&run);
     assert_eq!(std::fs::symlink_metadata(everything.join("gone")).unwrap().rdev(), 0);
     assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&everything));
-    // By hand too.
+    // With `extract`, too.
     let by_hand = bench.folder.path().join("by-hand");
     let (count, left) = holdfast_engine::extract(&bench.stored_file(&backup), None, &by_hand, &[]).unwrap();
     assert_eq!((count, left.len()), (2, 1), "the folder and the file");
@@ -128,9 +128,9 @@ for level in range(25): os.chdir('d' * 200)
 print(open('bottom').read(), end='')
 "#;
 
-/// Folders can be entered one by one and nested deeper than a path can say.
+/// Folders can be nested deeper than the longest possible path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_path_that_is_too_long_is_told_and_keeps_nothing_else_from_restoring() {
+async fn a_path_that_is_too_long_is_reported_and_does_not_prevent_the_restore() {
     let shims = tempfile::tempdir().unwrap();
     let bench = bench(SshServer::builder().with_path_shims(shims.path()).start()).await;
     std::fs::write(bench.source().join("zz"), "text").unwrap();
@@ -148,7 +148,7 @@ async fn a_path_that_is_too_long_is_told_and_keeps_nothing_else_from_restoring()
     assert!(output(&run).contains("0 existed and were kept, 6 were skipped"), "{}", output(&run));
     assert!(output(&run).contains("/bottom: skipped: its path"), "{}", output(&run));
     assert_eq!(std::fs::read(bench.target().join("zz")).unwrap(), b"text");
-    // bsdtar knows how to go there.
+    // bsdtar supports such paths.
     shim(shims.path(), "tar", r#"exec bsdtar "$@""#);
     let whole = bench.folder.path().join("whole");
     let run = bench.restore(&backup, json!({"path": whole})).await;
@@ -185,7 +185,7 @@ async fn access_control_lists_attributes_and_capabilities_come_back() {
     assert_eq!(python(GET_ATTRIBUTES, &[&target.join("program")]), expected);
 }
 
-/// Whichever tar read them and whichever writes them: no name is lost, and none comes twice.
+/// Whichever tar reads and whichever writes them: no name is lost or duplicated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attributes_with_odd_names_come_back_once() {
     const SET_ODD: &str = r#"
@@ -228,11 +228,11 @@ async fn names_with_line_breaks_and_odd_bytes_come_back() {
     let backup = bench.back_up(bench.task(json!({})).await).await;
     let target = bench.restore_all(&backup).await;
     assert_same(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target));
-    // Into a folder that is not empty, all of them are asked about.
+    // In a folder that is not empty, each of them is looked up.
     let run = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
     assert_successful(&run);
     let (mut expected, mut found) = (Fingerprint::of(&bench.source()), Fingerprint::of(&target));
-    // A folder that was there keeps what is its own.
+    // An existing folder keeps its own mode, owner and time.
     assert!(expected.0.remove(&b""[..]).is_some() && found.0.remove(&b""[..]).is_some());
     assert_same(&expected, &found);
 }
@@ -320,7 +320,7 @@ async fn nothing_leaves_the_target_through_links_that_are_in_it() {
     let outside = bench.folder.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("precious"), "precious").unwrap();
-    // The first backup brings a link, the second one something below it.
+    // The first backup contains a link, the second a file below that path.
     symlink(&outside, bench.source().join("conf")).unwrap();
     let first = bench.back_up(bench.task(json!({})).await).await;
     std::fs::remove_file(bench.source().join("conf")).unwrap();
@@ -345,7 +345,7 @@ async fn nothing_leaves_the_target_through_links_that_are_in_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_that_cannot_be_listed_is_not_empty() {
     let shims = tempfile::tempdir().unwrap();
-    // Root may list everything, so the tool that lists says that it may not.
+    // Root may list everything, so `ls` is replaced by a program that fails.
     shim(shims.path(), "ls", "echo 'ls: cannot open directory: Permission denied' >&2; exit 2");
     let bench = bench(SshServer::builder().with_path_shims(shims.path()).start()).await;
     std::fs::write(bench.source().join("a"), "from the backup").unwrap();
@@ -433,7 +433,7 @@ async fn owners_are_restored_by_name_by_number_or_not_at_all() {
     let bench = bench(SshServer::start()).await;
     let file = bench.source().join("a");
     std::fs::write(&file, "text").unwrap();
-    // A name that leads to another number here than the one in the archive.
+    // A user name that maps to a different id here than in the archive.
     if std::os::unix::fs::chown(&file, Some(4321), Some(4321)).is_err() {
         eprintln!("skipped: only root can give files away");
         return;
@@ -475,7 +475,7 @@ async fn a_task_can_stay_on_one_file_system() {
         eprintln!("skipped: only root can mount");
         return;
     }
-    // The same file system once more is not another one.
+    // A bind mount of the same file system does not count as another one.
     assert!(Command::new("mount").arg("--bind").args([&kept, &again]).status().unwrap().success());
     std::fs::write(mount.join("elsewhere"), "x").unwrap();
     let log = bench.run(bench.task(json!({"one_file_system": true})).await).await;
@@ -505,7 +505,7 @@ async fn a_folder_named_like_a_pattern_can_be_excluded() {
     assert!(target.join("keep/file").exists() && !target.join("[cache]").exists() && !target.join("c").exists());
 }
 
-/// A server whose tar writes whatever it likes.
+/// A server whose tar writes hostile archives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn archives_that_could_be_read_in_two_ways_are_never_stored() {
     let shims = tempfile::tempdir().unwrap();
@@ -532,7 +532,7 @@ t.close()
     python(WRITE, &[&hostile]);
     let log = bench.run(bench.task(json!({})).await).await;
     assert_failed(&log, "incomplete");
-    assert!(output(&log).contains("says twice path"), "{}", output(&log));
+    assert!(output(&log).contains("repeats path"), "{}", output(&log));
     assert_eq!(bench.stored_names(), Vec::<String>::new());
 }
 
@@ -559,7 +559,7 @@ async fn a_full_disk_at_a_restore_has_its_own_class_and_says_what_was_written() 
     }
 }
 
-/// tar itself would go on with the next file, and leave an empty one in place of each that is there.
+/// tar itself would continue with the next file, and replace each existing file by an empty one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     let bench = bench(SshServer::start()).await;
@@ -576,7 +576,7 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
         eprintln!("skipped: only root can mount");
         return;
     }
-    // Other files take what is missing.
+    // Other files take up the space.
     std::fs::write(target.join("other"), vec![1; 2_000_000]).unwrap();
     fill(&target, 10);
     let dry = bench.restore(&backup, json!({"path": target, "overwrite": true, "dry_run": true})).await;
@@ -584,7 +584,7 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     let old =
         (0..100).filter(|number| std::fs::read(target.join(format!("{number}"))).unwrap() == content(*number, 10));
     let old = old.count();
-    // What is replaced makes room.
+    // Replaced files free space.
     std::fs::remove_file(target.join("other")).unwrap();
     fill(&target, 35_000);
     let again = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
@@ -599,7 +599,7 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     assert!(new);
 }
 
-/// Small files take whole blocks, and what is mounted below the target has room of its own.
+/// Small files take whole blocks, and file systems mounted below the target have their own space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn room_is_counted_in_blocks_and_on_each_file_system() {
     let bench = bench(SshServer::start()).await;
@@ -638,11 +638,11 @@ async fn room_is_counted_in_blocks_and_on_each_file_system() {
     assert!(Command::new("umount").arg(&target).status().unwrap().success());
     let found: Vec<_> = results.iter().map(|(is_good, is_old, big, _)| (*is_good, *is_old, *big)).collect();
     let (refused, written) = ((false, true, 3), (true, false, 3_000_000));
-    // Too little room below; enough in both; too little for whole blocks; enough for what goes below alone.
+    // Too little space on the mount; enough on both; too little for whole blocks; enough for the mount only.
     assert_eq!(found, [refused, written, refused, (true, true, 3_000_000)], "{results:#?}");
 }
 
-/// On a disk that fills up although there seemed to be room, tar stops: what it did not get to stays as it was.
+/// If a disk fills up although there seemed to be space, tar stops: files that it has not reached stay unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_fills_up_ends_a_restore_over_what_is_there() {
     let bench = bench(SshServer::start()).await;
@@ -659,7 +659,7 @@ async fn a_disk_that_fills_up_ends_a_restore_over_what_is_there() {
         return;
     }
     std::fs::create_dir(target.join("daily.1")).unwrap();
-    // The last file that is written gives back what the first ones need.
+    // Replacing the last file frees the space that the first ones need.
     let list = format!("zstd -dc {} | tar -t", bench.stored_file(&backup).display());
     let list = Command::new("sh").arg("-c").arg(list).output().unwrap();
     let list = String::from_utf8(list.stdout).unwrap();
@@ -677,9 +677,9 @@ async fn a_disk_that_fills_up_ends_a_restore_over_what_is_there() {
     assert!(old + new >= others.len() - 3 && old > 10, "{old} old, {new} new: {}", output(&run));
 }
 
-/// Further names of files and links, chosen without the first.
+/// Hard links to files and links, selected without the first name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_folder_of_linked_copies_is_restored_alone() {
+async fn any_folder_of_hard_linked_copies_can_be_restored_by_itself() {
     for (server, has_shell) in [(SshServer::start(), true), (SshServer::builder().sftp_only().start(), false)] {
         let bench = bench(server).await;
         let first = bench.source().join("daily.0");
@@ -695,7 +695,7 @@ async fn any_folder_of_linked_copies_is_restored_alone() {
             assert_successful(&bench.restore(&backup, body).await);
             assert_eq!(std::fs::read(target.join(name).join("link")).unwrap(), vec![7; 1 << 20]);
             assert!(target.join(name).join("link").is_symlink());
-            // Over what is there, with and without the other folder.
+            // Over existing files, with and without the other folder.
             let body = json!({"path": target, "entries": [name], "overwrite": true});
             assert_successful(&bench.restore(&backup, body).await);
             assert_successful(&bench.restore(&backup, json!({"path": target})).await);
@@ -707,7 +707,7 @@ async fn any_folder_of_linked_copies_is_restored_alone() {
         if !has_shell {
             continue;
         }
-        // Content that goes under a further name takes room, too.
+        // Content that is restored under another name takes space, too.
         let target = bench.target();
         std::fs::create_dir_all(target.join("daily.0")).unwrap();
         let options = ["-t", "tmpfs", "-o", "size=500k", "none"];
@@ -731,7 +731,7 @@ async fn any_folder_of_linked_copies_is_restored_alone() {
     }
 }
 
-/// What could not be restored is refused before anything is replaced, and a dry run says so.
+/// An archive that cannot be restored is refused before anything is replaced, and a dry run says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_archive_that_leads_through_its_own_link_replaces_nothing() {
     let shims = tempfile::tempdir().unwrap();
@@ -768,9 +768,9 @@ t.close()
     }
 }
 
-/// The source is called `.` by tar.
+/// tar refers to the source as `.`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn patterns_for_names_never_mean_the_source_itself() {
+async fn exclude_patterns_never_match_the_source_itself() {
     for server in [SshServer::start(), SshServer::builder().sftp_only().start()] {
         let bench = bench(server).await;
         std::fs::create_dir_all(bench.source().join("docs/.git")).unwrap();

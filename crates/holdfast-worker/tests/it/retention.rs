@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use crate::bench::{Bench, assert_failed};
 
 impl Bench {
-    /// Puts so many files of so many compressible bytes into the source, and nothing else.
+    /// Replaces the source with `files` files of `bytes` compressible bytes each.
     fn fill(&self, files: usize, bytes: usize) {
         std::fs::remove_dir_all(self.source()).unwrap();
         std::fs::create_dir(self.source()).unwrap();
@@ -29,7 +29,7 @@ impl Bench {
         self.latest_log(task).await["output"].as_str().unwrap().to_owned()
     }
 
-    /// The numbers of the backups that are still stored, each of which must restore.
+    /// The ids of the backups that are not deleted; the object of each must exist.
     async fn ids(&self, task: i64) -> Vec<Value> {
         let stored = self.backups(task).await;
         assert!(stored.iter().all(|backup| self.stored_file(backup).exists()));
@@ -52,7 +52,7 @@ on_both_engines! {
             made.push(bench.back_up(task).await);
             bench.app.clock.advance_secs(60);
             if n == 0 {
-                // Named as one of ours, but not on record.
+                // Named like a backup, but not recorded.
                 let key = made[0]["key"].as_str().unwrap();
                 std::fs::write(bench.stored_folder().join(key.replace("20250303", "20240101")), "foreign").unwrap();
             }
@@ -124,13 +124,13 @@ on_both_engines! {
         let protection = bench.protection(task).await;
         assert_eq!(protection["retention_held"], true);
         assert!(protection["held_reason"].as_str().unwrap().contains("it is empty"), "{protection}");
-        // A lower number changes nothing as long as it is held.
+        // A lower number changes nothing while retention is on hold.
         let path = format!("/api/backup-tasks/{task}");
         bench.user.client.put(&path, json!({"maximum_backups_to_keep": 1})).await.expect(200);
         made.push(bench.back_up_later(task).await);
         assert_eq!(bench.ids(task).await.len(), 6);
         assert_eq!(std::fs::read_dir(bench.restore_all(&second).await).unwrap().count(), 10);
-        // The disk is mounted again: the hold ends by itself, and empty backups do not count.
+        // The disk is mounted again: the hold ends automatically, and empty backups do not count.
         bench.user.client.put(&path, json!({"maximum_backups_to_keep": 2})).await.expect(200);
         bench.fill(10, 20_000);
         let third = bench.back_up_later(task).await;
@@ -180,7 +180,7 @@ on_both_engines! {
         bench.fill(1, 1_000_000);
         let task = bench.task(json!({"maximum_backups_to_keep": 2})).await;
         let mut whole = bench.back_up_later(task).await;
-        // Each is half of the one before, so that those that are kept never differ by much.
+        // Each is half the size of the one before, so that the kept ones never differ by much.
         let mut made = vec![];
         for bytes in [500_000, 250_000] {
             bench.fill(1, bytes);
@@ -192,7 +192,7 @@ on_both_engines! {
         }
         assert!(bench.ids(task).await.contains(&whole["id"]));
         assert_eq!(bench.protection(task).await["retention_held"], true);
-        // Whoever releases the hold says that the newest is right: the larger ones before it no longer count.
+        // Releasing the hold confirms the newest backup: larger ones before it no longer count.
         bench.user.client.act(&format!("/api/backup-tasks/{task}/release-retention")).await.data(200);
         for _ in 0..3 {
             made.push(bench.back_up_later(task).await);
@@ -217,7 +217,7 @@ on_both_engines! {
         assert!(bench.protection(task).await["held_reason"].as_str().unwrap().contains("ransomware"));
     }
 
-    async fn a_first_empty_backup_is_told_and_holds_nothing(app: TestApp) {
+    async fn a_first_backup_that_is_empty_is_reported_and_holds_nothing(app: TestApp) {
         let bench = Bench::new(app).await;
         let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
         bench.back_up_later(task).await;
@@ -251,16 +251,16 @@ on_both_engines! {
         assert_eq!(bench.ids(task).await, ids(&[&old, &new]), "one of each source");
         assert!(!bench.output(task).await.contains("stay until"), "said once");
         assert_eq!(std::fs::read_dir(bench.restore_all(&old).await).unwrap().count(), 3);
-        // What is left out makes no other source, nor does a slash at the end.
+        // Neither exclusions nor a trailing slash make another source.
         let same = json!({"source_path": format!("{}/", elsewhere.display()), "excluded_paths": ["*.log"]});
         bench.user.client.put(&path, same).await.expect(200);
         let newer = bench.back_up_later(task).await;
         assert_eq!(bench.ids(task).await, ids(&[&old, &newer]));
-        // Going back counts on from where it was.
+        // Switching back continues with the earlier backups of that source.
         bench.user.client.put(&path, json!({"source_path": bench.source()})).await.expect(200);
         let back = bench.back_up_later(task).await;
         assert_eq!(bench.ids(task).await, ids(&[&newer, &back]));
-        // The same path of another server is another source, and so is the same entry with another address.
+        // The same path on another server is another source, and so is the same server entry with another address.
         let second = SshServer::start();
         let key = bench.user.client.get("/api/ssh-key").await.data(200);
         second.authorize(key["public_key"].as_str().unwrap());
@@ -268,12 +268,12 @@ on_both_engines! {
         bench.user.client.put(&server, json!({"port": second.port()})).await.expect(200);
         let moved = bench.back_up_later(task).await;
         assert_eq!(bench.ids(task).await, ids(&[&newer, &back, &moved]));
-        // People may delete them.
+        // They can be deleted manually.
         bench.user.client.delete(&format!("/api/backups/{}", newer["id"])).await.expect(200);
         assert_eq!(bench.ids(task).await, ids(&[&back, &moved]));
     }
 
-    async fn a_suspicious_backup_is_told_once_and_again_after_a_day(app: TestApp) {
+    async fn a_suspicious_backup_is_reported_once_and_again_after_a_day(app: TestApp) {
         let admin = app.admin("ada").await;
         let hook = Receiver::start().await;
         let bench = Bench::of(app, SshServer::start(), admin).await;

@@ -15,7 +15,7 @@ use crate::looks::caller;
 
 const BUCKET: &str = "backups";
 
-/// The usual, but with a bucket in place of the folder. The user is an administrator: the store is on loopback.
+/// A bench with a bucket instead of a local folder. The user is an administrator because the store is on loopback.
 async fn bench(app: TestApp, path_style: bool) -> (Bench, S3Server) {
     let s3 = S3Server::start(&[BUCKET]).await.unwrap();
     let user = app.admin("ada").await;
@@ -48,7 +48,7 @@ async fn checked_by(user: &TestUser, app: &TestApp, destination: i64) -> Value {
     user.client.get(&path).await.data(200)
 }
 
-/// Everything in the bucket's folder, as names; what the server keeps for itself does not count, nor the catalogue.
+/// The names of all objects in the bucket, except internal files of the server and the catalogue.
 fn objects(s3: &S3Server) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(s3.root().join(BUCKET))
         .unwrap()
@@ -60,14 +60,14 @@ fn objects(s3: &S3Server) -> Vec<String> {
     names
 }
 
-/// Names of sealed lists in the bucket.
+/// The names of the catalogues in the bucket.
 fn catalogues(s3: &S3Server) -> Vec<String> {
     let owners = std::fs::read_dir(s3.root().join(BUCKET).join("holdfast-catalogue")).into_iter().flatten().flatten();
     let files = owners.flat_map(|owner| std::fs::read_dir(owner.path()).into_iter().flatten().flatten());
     files.map(|file| file.file_name().to_string_lossy().into_owned()).filter(|name| !name.starts_with('.')).collect()
 }
 
-/// Large enough for several parts, and not to be compressed.
+/// Incompressible, and large enough for several parts.
 fn fill(bench: &Bench) {
     std::fs::write(bench.source().join("large"), holdfast_testkit::random(3, 20 * 1024 * 1024)).unwrap();
 }
@@ -97,7 +97,7 @@ async fn sqlite() -> TestApp {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn buckets_as_host_names_work_too_and_checks_tell_what_is_wrong() {
+async fn virtual_hosted_buckets_work_and_checks_report_errors() {
     let (bench, s3) = bench(sqlite().await, false).await;
     std::fs::write(bench.source().join("file"), "content").unwrap();
     assert_eq!(checked(&bench, bench.destination).await["status"], "reachable");
@@ -129,7 +129,7 @@ async fn a_destination_with_backups_stays_where_it_is() {
     let with_keys = |field: &str, value: &str| json!({field: value, "s3_access_key": S3Server::ACCESS_KEY, "s3_secret_key": S3Server::SECRET_KEY});
     let told = bench.user.client.put(&path, with_keys("s3_bucket_name", "another")).await.expect(409);
     assert!(told["message"].as_str().unwrap().contains("still holds 1 backup"), "{told}");
-    // The service itself may move, for whoever has its keys.
+    // The endpoint may change if the keys are entered again.
     let moved = s3.endpoint().replace("127.0.0.1", "localhost");
     bench.user.client.put(&path, json!({"custom_s3_endpoint": moved})).await.error_of("s3_secret_key");
     bench.user.client.put(&path, with_keys("custom_s3_endpoint", &moved)).await.expect(200);
@@ -152,7 +152,7 @@ async fn private_addresses_are_for_administrators() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_in_passing_is_tried_again() {
+async fn transient_failures_are_retried() {
     let (bench, s3) = bench(sqlite().await, true).await;
     fill(&bench);
     let count = Arc::new(AtomicUsize::new(0));
@@ -175,7 +175,7 @@ async fn a_store_that_stays_broken_fails_the_run_and_keeps_the_old_backup() {
     fill(&bench);
     let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
     let good = bench.back_up(task).await;
-    // Each step of an upload in turn, with one backup to keep: the good one stays, whatever breaks.
+    // Each step of an upload fails in turn, with one backup to keep: the good one always stays.
     type IsHit = fn(&http::Method, &str) -> bool;
     let steps: [(&str, IsHit); 4] = [
         ("begin", |method, query| method == "POST" && query.contains("uploads")),
@@ -195,7 +195,7 @@ async fn a_store_that_stays_broken_fails_the_run_and_keeps_the_old_backup() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_completion_whose_answer_is_lost_is_adopted() {
+async fn a_completion_whose_response_is_lost_counts() {
     let (bench, s3) = bench(sqlite().await, true).await;
     fill(&bench);
     s3.set_hook(|method, _, query| (method == "POST" && query.contains("uploadId")).then_some(Fault::ApplyThenReset));
@@ -205,9 +205,9 @@ async fn a_completion_whose_answer_is_lost_is_adopted() {
     assert_eq!(bench.verify(&backup).await["status"], "successful");
 }
 
-/// Small and large ones, since the one goes up in a single request and the other in parts.
+/// Small and large objects: one is uploaded in a single request, the other in parts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tag_that_proves_nothing_is_answered_by_reading_back() {
+async fn an_etag_that_proves_nothing_leads_to_reading_back() {
     let (bench, s3) = bench(sqlite().await, true).await;
     let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
     for is_large in [false, true] {
@@ -218,7 +218,7 @@ async fn a_tag_that_proves_nothing_is_answered_by_reading_back() {
         let good = bench.back_up(task).await;
         let output = bench.latest_log(task).await["output"].as_str().unwrap().to_owned();
         assert!(output.contains("read back"), "{output}");
-        // A store that confirms the size and has other bytes.
+        // A store with the right size but other bytes.
         let bucket = s3.root().join(BUCKET);
         s3.set_hook(move |method, path, _| {
             let file = bucket.join(path.rsplit('/').next().unwrap());
@@ -243,7 +243,7 @@ async fn a_tag_that_proves_nothing_is_answered_by_reading_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_with_a_certificate_of_its_own_is_trusted_when_told_to() {
+async fn a_store_with_a_self_signed_certificate_can_be_trusted() {
     let s3 = S3Server::start_tls(&[BUCKET]).await.unwrap();
     let trusting = |ca_pem: Option<Vec<u8>>| {
         let mut settings = Settings::default();
@@ -314,7 +314,7 @@ async fn a_catalogue_follows_every_change_and_its_failure_is_no_failure_of_a_bac
     bench.app.run_until_idle().await;
     let first = catalogues(&s3);
     assert_eq!((first.len(), state().await.1), (1, None));
-    // Nothing changes, nothing is written.
+    // Without changes, nothing is written.
     bench.app.clock.advance_secs(3600);
     bench.app.run_until_idle().await;
     assert_eq!(catalogues(&s3), first);
@@ -324,7 +324,7 @@ async fn a_catalogue_follows_every_change_and_its_failure_is_no_failure_of_a_bac
     assert!(second.len() == 1 && second != first, "the newer one stands in for the older: {second:?}");
 }
 
-/// Accepts every connection and says nothing.
+/// Accepts every connection and never responds.
 async fn silent_endpoint() -> (String, tokio::task::JoinHandle<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -380,7 +380,7 @@ async fn a_check_that_was_stopped_leaves_no_probe_behind() {
     let count = stored.clone();
     s3.set_hook(move |method, path, _| {
         count.fetch_add(usize::from(method == "PUT" && is_probe(path)), Ordering::SeqCst);
-        (method == "HEAD" && is_probe(path)).then_some(Fault::DelayThenApply)
+        (method == "HEAD" && is_probe(path)).then_some(Fault::ApplyThenHang)
     });
     let shown = checked_by(&user, &app, destination).await;
     assert_eq!(shown["error_code"], "destination_unavailable", "{shown}");
@@ -388,7 +388,7 @@ async fn a_check_that_was_stopped_leaves_no_probe_behind() {
     crate::faults::wait_for(async || objects(&s3).is_empty().then_some(())).await;
 }
 
-/// Deleting only hides an object of such a bucket; that costs money for as long as nobody knows.
+/// In such a bucket, deleting only hides objects, which continue to cost money.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bucket_that_keeps_versions_is_told_of() {
     let (bench, s3) = bench(sqlite().await, true).await;
@@ -403,10 +403,10 @@ async fn a_bucket_that_keeps_versions_is_told_of() {
     }
 }
 
-/// Each byte comes in time, but all of them together are next to nothing: whatever reads the bucket gives it up, and nothing
-/// is called damaged because of it.
+/// Each byte arrives in time, but the throughput is close to zero: every reader gives up, and no backup is marked as
+/// damaged because of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bucket_that_only_drips_ends_whatever_reads_it() {
+async fn readers_give_up_on_a_bucket_that_sends_byte_by_byte() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let done = tokio::time::timeout(Duration::from_secs(120), read_a_dripping_bucket(engine)).await;
         done.expect("it is being read for ever");
@@ -426,7 +426,7 @@ async fn read_a_dripping_bucket(engine: Engine) {
     let run = bench.restore(&backup, json!({"path": bench.target()})).await;
     assert_eq!(run["error_code"], "stalled", "{run}");
     let path = format!("/api/backups/{}", backup["id"]);
-    for (method, fault) in [(http::Method::GET, Fault::Drip), (http::Method::HEAD, Fault::DelayThenApply)] {
+    for (method, fault) in [(http::Method::GET, Fault::Drip), (http::Method::HEAD, Fault::ApplyThenHang)] {
         s3.set_hook(move |asked, _, _| (*asked == method).then_some(fault));
         for look in ["entries?path=docs", "download?entry=docs/file"] {
             let told = bench.user.client.get(&format!("{path}/{look}")).await.expect(503);
@@ -438,7 +438,7 @@ async fn read_a_dripping_bucket(engine: Engine) {
     bench.user.client.get(&format!("{path}/entries?path=docs")).await.expect(200);
 }
 
-/// The bucket never answers. Places to read are few: without an end they would all be taken.
+/// The bucket never responds. There are few slots for readers: if they were not freed, all would be taken.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_read_for_a_client_that_has_hung_up() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
@@ -448,9 +448,9 @@ async fn nothing_is_read_for_a_client_that_has_hung_up() {
         let (reached, mut reads) = tokio::sync::mpsc::unbounded_channel();
         s3.set_hook(move |method, _, _| {
             (method == http::Method::GET).then(|| {
-                // Nobody counts any more at the end of the test.
+                // Fails at the end of the test, when the receiver is gone.
                 let _over = reached.send(());
-                Fault::DelayThenApply
+                Fault::ApplyThenHang
             })
         });
         for path in ["entries", "download?entry=file", "download"].iter().cycle().take(21) {
@@ -459,7 +459,7 @@ async fn nothing_is_read_for_a_client_that_has_hung_up() {
             loop {
                 assert!(Instant::now() < deadline, "{path}: places are still taken for clients that are gone");
                 tokio::select! {
-                    // Dropped, the request is a client that hangs up.
+                    // Dropping the request closes the connection of the client.
                     _ = reads.recv() => break,
                     reply = bench.user.client.get(&path) => assert_eq!(reply.status, 429, "{path}"),
                 }
@@ -468,9 +468,9 @@ async fn nothing_is_read_for_a_client_that_has_hung_up() {
     }
 }
 
-/// The bucket never answers, and does so for longer than anybody may wait.
+/// The bucket does not respond within the time limit of readers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_that_takes_too_long_is_ended_with_what_to_do() {
+async fn reading_a_backup_for_too_long_is_refused_with_advice() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let done = tokio::time::timeout(Duration::from_secs(120), look_into_a_silent_bucket(engine)).await;
         done.expect("it is being read for ever");
@@ -484,7 +484,7 @@ async fn look_into_a_silent_bucket(engine: Engine) {
     std::fs::write(bench.source().join("file"), "content").unwrap();
     let backup = bench.back_up(bench.task(json!({})).await).await;
     let path = format!("/api/backups/{}", backup["id"]);
-    s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::DelayThenApply));
+    s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::ApplyThenHang));
     for look in ["entries", "download?entry=file"] {
         let refused = bench.user.client.get(&format!("{path}/{look}")).await.expect(409);
         assert!(refused["message"].as_str().unwrap().contains("restore what you need"), "{refused}");
@@ -497,7 +497,7 @@ async fn look_into_a_silent_bucket(engine: Engine) {
     assert_eq!(bench.user.client.get(&format!("{path}/download")).await.status, 200);
 }
 
-/// What is deleted at one bucket is not removed there for ever, and nobody else's waits for that.
+/// Removals from one bucket hang for ever, and removals from other destinations do not wait for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bucket_that_does_not_answer_holds_up_no_removal_elsewhere() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
@@ -537,9 +537,9 @@ async fn remove_from_a_silent_bucket(engine: Engine) {
     assert_eq!(objects(&s3), [""; 0]);
 }
 
-/// However many silent destinations somebody has: they take a share of a round, and what was not tried does not wait longer.
+/// The silent destinations of a user take only a share of a round, and skipped removals are not postponed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_silent_destinations_of_one_user_end_their_turn() {
+async fn many_silent_destinations_of_one_user_take_limited_time() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let done = tokio::time::timeout(Duration::from_secs(120), remove_from_many_silent_destinations(engine)).await;
         done.expect("each of them is waited for");
@@ -570,21 +570,21 @@ async fn remove_from_many_silent_destinations(engine: Engine) {
     assert_eq!(objects(&s3), [""; 0]);
 }
 
-/// From now on the bucket does not answer to removals; gives how many there were.
+/// From now on the bucket does not respond to removals; returns a counter of them.
 fn count_removals(s3: &S3Server) -> Arc<AtomicUsize> {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     s3.set_hook(move |method, path, _| {
         let is_removal = method == http::Method::DELETE && !path.contains("holdfast-catalogue");
         count.fetch_add(usize::from(is_removal), Ordering::SeqCst);
-        is_removal.then_some(Fault::DelayThenApply)
+        is_removal.then_some(Fault::ApplyThenHang)
     });
     asked
 }
 
-/// The bucket falls silent in the middle of a download: the client is not kept waiting for as long as the bucket may be.
+/// The bucket stops responding in the middle of a download: the client does not wait for the bucket's own timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_download_that_has_nothing_to_send_for_too_long_is_ended() {
+async fn a_stalled_download_is_ended() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let done = tokio::time::timeout(Duration::from_secs(120), download_from_a_silent_bucket(engine)).await;
         done.expect("it is waited for for ever");
@@ -605,7 +605,7 @@ async fn download_from_a_silent_bucket(engine: Engine) {
             false => backups::download(&bench.app.app, &caller, id, Some("docs/large")).await.unwrap(),
         };
         let mut download = begin().await;
-        s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::DelayThenApply));
+        s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::ApplyThenHang));
         let mut last = None;
         while let Some(piece) = download.pieces.recv().await {
             last = Some(piece);

@@ -11,7 +11,7 @@ async fn checked(bench: &Bench, server: i64) -> Value {
 }
 
 on_both_engines! {
-    async fn a_check_tells_what_a_server_offers_and_pins_its_key(app: TestApp) {
+    async fn a_check_reports_the_tools_of_a_server_and_pins_its_key(app: TestApp) {
         let bench = Bench::new(app).await;
         let server = checked(&bench, bench.server).await;
         let status = &server["status"];
@@ -52,7 +52,7 @@ async fn bench() -> Bench {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_is_reached_through_another() {
+async fn a_server_is_reached_through_a_jump_host() {
     let bench = bench().await;
     let behind = SshServer::start();
     let key = bench.user.client.get("/api/ssh-key").await.data(200);
@@ -71,7 +71,7 @@ async fn a_server_is_reached_through_another() {
     let run = bench.restore(&backup, json!({"remote_server_id": inner, "path": bench.target()})).await;
     assert_eq!(run["status"], "successful", "{run}");
     assert!(bench.ssh.log().contains("direct-tcpip") || bench.ssh.auth_attempts() >= 2);
-    // A chain, a loop and a stranger's server are refused; a jump host in use stays.
+    // Chains, loops and other users' servers are refused; a jump host in use cannot be deleted.
     let path = format!("/api/remote-servers/{}", bench.server);
     bench.user.client.put(&path, json!({"jump_server_id": inner})).await.error_of("jump_server_id");
     bench.user.client.put(&path, json!({"jump_server_id": bench.server})).await.error_of("jump_server_id");
@@ -85,7 +85,7 @@ async fn a_server_is_reached_through_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_keeps_us_out_has_its_class() {
+async fn connection_failures_have_specific_error_codes() {
     let bench = bench().await;
     bench.ssh.revoke_all();
     assert_eq!(checked(&bench, bench.server).await["status"]["error_code"], "auth");
@@ -96,7 +96,7 @@ async fn what_keeps_us_out_has_its_class() {
     assert_eq!(checked(&bench, server).await["status"]["error_code"], "dns");
 }
 
-/// What a check of this address tells.
+/// The result of a check of this address.
 async fn checked_at(app: &TestApp, user: &TestUser, host: &str, port: u16) -> Value {
     let server = json!({"label": "x", "ip_address": host, "port": port, "username": "u"});
     let id = user.client.post("/api/remote-servers", server).await.id(201);
@@ -106,7 +106,7 @@ async fn checked_at(app: &TestApp, user: &TestUser, host: &str, port: u16) -> Va
     user.client.get(&path).await.data(200)["status"].clone()
 }
 
-/// Whoever can have addresses checked must not find out by it which ports are open.
+/// A check must not be usable as a port scanner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_does_not_tell_closed_silent_and_other_ports_apart() {
     use std::io::Write as _;
@@ -162,7 +162,7 @@ async fn an_operator_can_close_private_networks_to_ordinary_users() {
             assert_eq!(is_refused, code == "connect", "{status}");
         }
         assert_eq!(checked_at(&app, &admin, "127.0.0.1", ssh.port()).await["error_code"], "auth");
-        // A jump host is what is dialled.
+        // With a jump host, the address of the jump host is what counts.
         let jump = json!({"label": "jump", "ip_address": "127.0.0.1", "port": ssh.port(), "username": "u"});
         let jump = user.client.post("/api/remote-servers", jump).await.id(201);
         let behind = json!({"label": "behind", "ip_address": "192.0.2.1", "username": "u", "jump_server_id": jump});

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{Bench, assert_failed, assert_successful};
 
-/// The usual, but with a folder of another server in place of the local one. The user is an administrator: the server is
+/// A bench with a folder on another server instead of a local one. The user is an administrator because the server is
 /// on loopback.
 async fn bench(app: TestApp) -> (Bench, SshServer, PathBuf) {
     let user = app.admin("ada").await;
@@ -36,7 +36,7 @@ async fn checked(bench: &Bench) -> Value {
     show(bench).await
 }
 
-/// Everything that is stored, but the catalogue; what is hidden counts.
+/// All stored objects, including hidden ones, except the marker and the catalogue.
 fn objects(folder: &std::path::Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -46,15 +46,15 @@ fn objects(folder: &std::path::Path) -> Vec<String> {
 }
 
 on_both_engines! {
-    async fn files_go_to_a_server_and_come_back(app: TestApp) {
+    async fn files_are_stored_on_a_server_and_restored(app: TestApp) {
         let (bench, storage, folder) = bench(app).await;
         SampleTree::create(&bench.source());
-        // Several parts, and not to be compressed.
+        // Incompressible, and large enough for several parts.
         std::fs::write(bench.source().join("large"), holdfast_testkit::random(3, 20 * 1024 * 1024)).unwrap();
         assert!(show(&bench).await.get("sftp_host_key_fingerprint").is_none());
         for password in [None, Some("correct horse battery")] {
             let backup = bench.back_up(bench.task(json!({"encryption_password": password})).await).await;
-            assert_eq!(objects(&folder).len(), 1, "one object, nothing else");
+            assert_eq!(objects(&folder).len(), 1, "exactly one object");
             assert_eq!(bench.verify(&backup).await["status"], "successful");
             let target = bench.folder.path().join(format!("back-{}", backup["id"]));
             assert_successful(&bench.restore(&backup, json!({"path": target})).await);
@@ -99,17 +99,17 @@ async fn a_folder_with_backups_is_known_by_its_marker_wherever_it_is() {
     let (bench, _storage, folder) = bench(sqlite().await).await;
     std::fs::write(bench.source().join("file"), "content").unwrap();
     let backup = bench.back_up(bench.task(json!({})).await).await;
-    // Moved with all that is in it.
+    // Moved with its content.
     let moved = bench.folder.path().join("elsewhere");
     std::fs::rename(&folder, &moved).unwrap();
     assert_eq!(checked(&bench).await["error_code"], "destination_unmounted");
     bench.user.client.put(&path(&bench), json!({"sftp_path": moved})).await.expect(200);
     assert_eq!(bench.verify(&backup).await["status"], "successful");
-    // Another one, without them.
+    // Another folder, without the backups.
     bench.user.client.put(&path(&bench), json!({"sftp_path": bench.folder.path().join("new")})).await.expect(200);
     assert_eq!(checked(&bench).await["error_code"], "destination_unmounted");
     bench.user.client.put(&path(&bench), json!({"type": "local"})).await.expect(409);
-    // Without backups it may be anywhere.
+    // Without backups, any folder may be used.
     bench.user.client.put(&path(&bench), json!({"sftp_path": moved})).await.expect(200);
     bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(200);
     bench.app.run_until_idle().await;
@@ -138,9 +138,9 @@ async fn passwords_keys_and_addresses_are_told_apart() {
     assert_eq!(shown["is_sftp_password_set"], true);
     assert!(!shown.to_string().contains(PasswordServer::PASSWORD));
     assert_eq!(checked(&bench).await["status"], "reachable");
-    // A password is for one account of one server.
+    // A password is bound to one account on one server.
     bench.user.client.put(&path(&bench), json!({"sftp_host": "localhost"})).await.error_of("sftp_password");
-    // Loopback is not for everybody.
+    // Only administrators may use loopback.
     let other = bench.app.user("bob").await;
     let mut body = login(PasswordServer::PASSWORD);
     let rest = json!({"label": "nas", "type": "sftp", "sftp_host": "127.0.0.1"});

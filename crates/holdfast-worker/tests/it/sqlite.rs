@@ -16,7 +16,7 @@ fn run_sql(file: &Path, sql: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Everything that is in it.
+/// The whole content of a database, as SQL.
 fn contents(file: &Path) -> String {
     run_sql(file, ".dump")
 }
@@ -37,7 +37,7 @@ fn over(file: &Path) -> Value {
     json!({"path": path(file), "overwrite": true})
 }
 
-/// Ends with the test.
+/// A program that is killed when dropped.
 struct Writing(Child);
 
 impl Drop for Writing {
@@ -59,7 +59,7 @@ fn keep_writing(file: &Path) -> Writing {
 }
 
 on_both_engines! {
-    async fn an_sqlite_database_comes_back_where_it_was_and_elsewhere(app: TestApp) {
+    async fn an_sqlite_database_is_restored_in_place_and_elsewhere(app: TestApp) {
         let bench = Bench::new(app).await;
         let file = bench.source().join("it's a \"shop\" ;$(id) ü.db");
         run_sql(&file, "CREATE TABLE items (id INTEGER PRIMARY KEY, name TEXT, raw BLOB);
@@ -80,7 +80,7 @@ on_both_engines! {
         assert_successful(&bench.restore(&backup, into(&copy)).await);
         assert_eq!(contents(&copy), before);
 
-        // What is there is left alone, unless it is to be replaced.
+        // An existing database is left alone, unless it is to be replaced.
         run_sql(&file, "DELETE FROM items; CREATE TABLE later (a)");
         assert_failed(&bench.restore(&backup, into(&file)).await, "target_not_empty");
         assert!(contents(&file).contains("later"));
@@ -121,7 +121,7 @@ async fn an_sqlite_database_is_copied_whole_while_a_program_writes_to_it() {
     assert!(!contents(&file).contains("later"));
 }
 
-/// Constraints can call functions of the tool that run programs, and journals can name files to be deleted.
+/// Constraints can call functions of the tool that run programs, and journals can refer to files to be deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_sqlite_database_runs_nothing_and_deletes_nothing() {
     let bench = Bench::new(TestApp::start(holdfast_testkit::Engine::Sqlite).await).await;
@@ -142,7 +142,7 @@ async fn an_sqlite_database_runs_nothing_and_deletes_nothing() {
     assert_successful(&bench.restore(&backup, over(&copy)).await);
     assert!(!proof.exists(), "something in the database was evaluated");
 
-    // The header of a journal of no pages, and the name of another journal that it belongs to.
+    // The header of a journal without pages, and the name of the super-journal that it belongs to.
     let victim = bench.source().join("victim");
     std::fs::write(&victim, "precious").unwrap();
     let name = path(&victim).as_bytes();
@@ -163,7 +163,7 @@ async fn an_sqlite_database_runs_nothing_and_deletes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_an_sqlite_database_is_told() {
+async fn sqlite_failures_have_specific_error_codes() {
     let tools = tempfile::tempdir().unwrap();
     for name in ["sh", "mktemp", "cat", "rm", "wc", "chmod", "ln", "mv", "dd", "sync", "sleep", "tar", "sqlite3"] {
         let program = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
@@ -181,7 +181,7 @@ async fn what_is_wrong_with_an_sqlite_database_is_told() {
     assert_failed(&bench.run(shop).await, "source_missing");
     std::fs::write(&file, "no database, but long enough to be one: ".repeat(100)).unwrap();
     assert_failed(&bench.run(shop).await, "source_unreadable");
-    // An empty file may be all that is left of a database whose log still has everything.
+    // The write-ahead log of an empty database file may still contain all data.
     std::fs::write(&file, "").unwrap();
     std::fs::write(bench.source().join("a.db-wal"), "the log").unwrap();
     assert_failed(&bench.run(shop).await, "source_unreadable");
@@ -191,7 +191,7 @@ async fn what_is_wrong_with_an_sqlite_database_is_told() {
     run_sql(&file, "CREATE TABLE a (b); INSERT INTO a VALUES (1)");
     let backup = bench.back_up(shop).await;
 
-    // What is there and no database is left alone, and so is a link to a volume that is away.
+    // A file that is not a database is left alone, and so is a link to an unmounted volume.
     let other = bench.source().join("other.db");
     std::fs::write(&other, "something else").unwrap();
     assert_failed(&bench.restore(&backup, over(&other)).await, "target_not_empty");
@@ -202,7 +202,7 @@ async fn what_is_wrong_with_an_sqlite_database_is_told() {
         assert_failed(&bench.restore(&backup, asked).await, "target_not_empty");
     }
     assert!(link.is_symlink());
-    // Remains of another database would become part of this one.
+    // A leftover log of another database would become part of this one.
     let new = bench.source().join("new.db");
     std::fs::write(bench.source().join("new.db-wal"), "remains").unwrap();
     assert_failed(&bench.restore(&backup, into(&new)).await, "target_not_empty");

@@ -39,7 +39,7 @@ on_both_engines! {
             };
             assert_eq!(download("a-large").await, large);
             assert_eq!(download("docs/deep/ünï $(id)").await, "two");
-            // Whichever of the two names tar met first, both lead to the content.
+            // Both hard links lead to the content, whichever tar found first.
             assert_eq!(download("z-link").await, "one");
             assert_eq!(download("docs/one.txt").await, "one");
             let whole = download("").await;
@@ -58,7 +58,7 @@ on_both_engines! {
         }
     }
 
-    async fn damage_is_found_and_told(app: TestApp) {
+    async fn damage_is_detected_and_reported(app: TestApp) {
         let bench = Bench::new(app).await;
         std::fs::write(bench.source().join("file"), holdfast_testkit::random(1, 300_000)).unwrap();
         let task = bench.task(json!({})).await;
@@ -111,7 +111,7 @@ on_both_engines! {
         let gone = all["data"].as_array().unwrap().iter().find(|backup| backup["id"] == goes["id"]).unwrap().clone();
         assert_eq!(gone["deleted_reason"], "task_deleted");
         assert!(!bench.stored_file(&goes).exists());
-        // It stays restorable without its task, encrypted as it is.
+        // An encrypted backup can be restored without its task.
         let target = bench.restore_all(&bench.show(&stays).await).await;
         assert_same_but(&Fingerprint::of(&bench.source()), &Fingerprint::of(&target), Ignore::default());
         client.delete(&format!("/api/backups/{}", stays["id"])).await.expect(200);
@@ -139,7 +139,7 @@ on_both_engines! {
         bench.ask_restore(&backup, body).await.error_of("path");
         other.client.get(&format!("/api/backups/{}/download", backup["id"])).await.expect(403);
         bench.app.client().get(&format!("/api/backups/{}/download", backup["id"])).await.expect(401);
-        // A queued one can be cancelled.
+        // A queued restore can be cancelled.
         let body = json!({"remote_server_id": bench.server, "path": bench.target()});
         let run = bench.ask_restore(&backup, body).await.data(202);
         assert_eq!((&run["status"], &run["kind"]), (&json!("queued"), &json!("restore")));
@@ -153,7 +153,7 @@ on_both_engines! {
     }
 }
 
-/// A file system in memory keeps times that others round to what they can hold.
+/// tmpfs stores times that other file systems cannot represent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn times_that_no_calendar_has_are_shown_as_the_nearest() {
     use std::time::{Duration, SystemTime};
@@ -178,7 +178,7 @@ async fn times_that_no_calendar_has_are_shown_as_the_nearest() {
     assert!(found.status < 500, "{}", found.text);
 }
 
-/// A folder of mails or sessions: its listing used to end at 100,000, and called that the total.
+/// For example a folder of mails or sessions. The listing used to stop at 100,000 and report that as the total.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_with_very_many_files_is_listed_to_its_end() {
     const FILES: usize = 100_020;

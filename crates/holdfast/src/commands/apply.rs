@@ -1,4 +1,4 @@
-//! `holdfast apply`: settings from a file, with a plan first.
+//! `holdfast apply`: shows how a service differs from a configuration file, and applies the changes.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -9,14 +9,14 @@ use super::remote;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// What was asked for besides the file.
+/// The options of the command.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Only tell; what differs is a failure.
+    /// Only show the plan, and fail if anything differs.
     pub check: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     pub yes: bool,
-    /// Send secrets that the service has, too.
+    /// Also send secrets that the service already has.
     pub secrets: bool,
 }
 
@@ -26,17 +26,17 @@ pub async fn run(settings: &Settings, file: &Path, options: Options) -> Result<(
     let plan = Plan::make(&client, wanted, options.secrets).await?;
     print!("{plan}");
     if plan.is_empty() {
-        println!("Nothing to do: {} as in the file.", plan.unchanged);
+        println!("Nothing to do: {} unchanged.", plan.unchanged);
         return Ok(());
     }
     let (made, changed) = plan.counts();
-    let summary = format!("{made} to make, {changed} to change, {} as in the file", plan.unchanged);
+    let summary = format!("{made} to create, {changed} to change, {} unchanged", plan.unchanged);
     println!("{summary}.");
     if options.check {
         return Err(Failure::differs(format!("the service differs from {}: {summary}", file.display())));
     }
     if !options.yes && !is_confirmed()? {
-        println!("Nothing was done.");
+        println!("Nothing was changed.");
         return Ok(());
     }
     plan.carry_out(&client, |done| println!("{done}")).await?;
@@ -46,13 +46,13 @@ pub async fn run(settings: &Settings, file: &Path, options: Options) -> Result<(
 
 fn is_confirmed() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::settings("nobody is here to confirm this; say --yes, or --check to only look"));
+        return Err(Failure::settings("cannot ask for confirmation without a terminal; use --yes, or --check"));
     }
-    print!("Do this? [y/N] ");
+    print!("Apply these changes? [y/N] ");
     let asked = std::io::stdout().flush().and_then(|()| {
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).map(|_| line)
     });
-    let line = asked.map_err(|error| Failure::other(format!("cannot read what was typed: {error}")))?;
+    let line = asked.map_err(|error| Failure::other(format!("cannot read the input: {error}")))?;
     Ok(["y", "yes"].contains(&line.trim().to_lowercase().as_str()))
 }

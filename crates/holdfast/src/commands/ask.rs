@@ -1,4 +1,4 @@
-//! Secrets that a command needs: from a file, or typed without being shown, or the first line of standard input.
+//! Secrets that a command needs: from a file, a hidden prompt on the terminal, or the first line of standard input.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -7,20 +7,20 @@ use holdfast_core::Secret;
 
 use crate::failure::Failure;
 
-/// One that will be needed again: typed, it is asked for twice.
+/// A new secret. On a terminal, it must be entered twice.
 pub fn new_secret(question: &str, file: Option<&Path>) -> Result<Secret, Failure> {
     let first = secret(question, file)?;
     if file.is_none()
         && std::io::stdin().is_terminal()
-        && secret("The same once more", None)?.reveal() != first.reveal()
+        && secret("Enter it once more", None)?.reveal() != first.reveal()
     {
-        return Err(Failure::settings("the two are not the same"));
+        return Err(Failure::settings("the two entries do not match"));
     }
     Ok(first)
 }
 
 pub fn secret(question: &str, file: Option<&Path>) -> Result<Secret, Failure> {
-    let unread = |error: std::io::Error| Failure::other(format!("cannot read what was typed: {error}"));
+    let unread = |error: std::io::Error| Failure::other(format!("cannot read the input: {error}"));
     let text = match file {
         Some(path) => {
             std::fs::read_to_string(path).map_err(|error| Failure::settings(format!("{}: {error}", path.display())))?

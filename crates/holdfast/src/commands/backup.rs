@@ -1,4 +1,4 @@
-//! `holdfast backup decrypt|extract`: opening a backup file by hand. Needs no database, no service and no settings.
+//! `holdfast backup decrypt|extract`: opens a backup file without a database, a service or settings.
 
 use std::io::{IsTerminal as _, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -30,23 +30,23 @@ pub fn run(command: BackupCommand) -> Result<(), Failure> {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
 fn explain(error: EngineError) -> Failure {
-    // No server is involved.
+    // The usual advice is about a server, and none is involved here.
     let advice = match error.code {
-        FailureCode::TargetUnwritable => "Name a folder that is empty or not there yet, and that you may write to.",
+        FailureCode::TargetUnwritable => "Choose a writable folder that is empty or does not exist yet.",
         code => code.advice(),
     };
     let message = error.message.trim_end_matches('.');
     Failure::other(format!("{message}. {advice}"))
 }
 
-/// An output file appears only when it is whole.
+/// Writes the decrypted content. An output file gets its final name only when it is complete.
 fn write_plain(file: &Path, password: Option<&Secret>, output: Option<&Path>) -> Result<(), Failure> {
     let Some(output) = output else {
         let mut stdout = std::io::stdout().lock();
         if stdout.is_terminal() {
-            return Err(Failure::settings("the output is no text; name a file with --output or redirect it"));
+            return Err(Failure::settings("the output is binary; specify a file with --output or redirect it"));
         }
         decrypt(file, password, &mut stdout).map_err(explain)?;
         return Ok(());
@@ -62,12 +62,12 @@ fn write_plain(file: &Path, password: Option<&Secret>, output: Option<&Path>) ->
     if written.is_err()
         && let Err(error) = std::fs::remove_file(&part)
     {
-        eprintln!("holdfast: {} is left over: {error}", part.display());
+        eprintln!("holdfast: could not remove {}: {error}", part.display());
     }
     written
 }
 
-/// From a file, or from standard input where there is none; only encrypted backups are asked about.
+/// The password from a file or the user; `None` if the backup is not encrypted.
 fn password(file: &Path, password_file: Option<&Path>) -> Result<Option<Secret>, Failure> {
     let mut start = [0; 19];
     let is_encrypted = std::fs::File::open(file)

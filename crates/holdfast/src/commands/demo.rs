@@ -1,5 +1,5 @@
-//! `holdfast demo`: the whole job on one machine, without any other server. A throw-away service, an SSH endpoint of
-//! its own on loopback, a sample tree; backed up, verified, restored and compared through the same API that people use.
+//! `holdfast demo`: a complete cycle on one machine. It starts a temporary service and an SSH server on loopback,
+//! creates a sample tree, and backs it up, verifies, restores and compares it through the public API.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -23,37 +23,37 @@ use crate::settings::Settings;
 
 const EMAIL: &str = "demo@localhost";
 const PASSWORD_OF_BACKUP: &str = "correct horse battery staple";
-/// Small files and a few large ones, half of it compressible: about 130 MB in 2,000 files.
+/// The sample tree: small files and a few large ones, half of the data compressible, about 130 MB in 2,000 files.
 const FILES: usize = 2000;
 const FILE_BYTES: usize = 16 * 1024;
 const LARGE_FILES: usize = 6;
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Shows it, and stays up for a look around unless told otherwise.
+/// Runs the demo. With `stay`, the service then keeps running until it is stopped.
 pub async fn demo(settings: Settings, stay: bool) -> Result<(), Failure> {
     let folder = Folder::create()?;
     let stop = stop_on_signal()?;
     let settings = throw_away(settings, &folder.0, stay);
     let service = Opened::open(&settings, &stop).await?.start(&settings, &stop).await?;
-    println!("Holdfast demo: everything is in {} and goes with it.\n", folder.0.display());
+    println!("Holdfast demo: all data is in {} and is removed at the end.\n", folder.0.display());
     let (user, password, token) = account(&service).await?;
     let demo = Demo { url: service.base_url.clone(), token, folder: folder.0.clone(), stop: stop.clone() };
     let endpoint = demo.start_endpoint().await?;
     let shown = demo.show(&endpoint).await;
     if stay && shown.is_ok() && !stop.is_cancelled() {
-        println!("\nIt stays up for a look around:");
+        println!("\nThe demo keeps running for a look around:");
         println!("  {}  (sign in as {EMAIL} with {})", service.base_url, password.reveal());
-        println!("  {}/docs/  (a token for it: {})", service.base_url, demo.token.reveal());
-        println!("Ctrl-C ends it and removes everything.");
+        println!("  {}/docs/  (API token: {})", service.base_url, demo.token.reveal());
+        println!("Press Ctrl-C to stop it and remove everything.");
         stop.cancelled().await;
     }
     drop(endpoint);
-    tracing::debug!(user = user.0, "the demo ends");
+    tracing::debug!(user = user.0, "the demo is ending");
     service.end().await;
     shown
 }
 
-/// Removed at the end, whatever the end is.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -69,12 +69,12 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("holdfast: {} is left over: {error}", self.0.display());
+            eprintln!("holdfast: could not remove {}: {error}", self.0.display());
         }
     }
 }
 
-/// A service of its own, whatever is configured: nothing of a real installation is touched.
+/// Settings for a separate service, so that a configured installation is not touched.
 fn throw_away(mut settings: Settings, folder: &Path, stay: bool) -> Settings {
     settings.data_dir = folder.join("data");
     settings.database_url = Secret::new(format!("sqlite://{}", settings.data_dir.join("holdfast.db").display()));
@@ -107,7 +107,7 @@ struct Demo {
 }
 
 impl Demo {
-    /// An SSH server on loopback that takes the demo user's key alone.
+    /// Starts an SSH server on loopback that accepts only the demo user's key.
     async fn start_endpoint(&self) -> Result<Endpoint, Failure> {
         let key = self.get("/api/ssh-key").await?;
         let line = key["data"]["public_key"].as_str().unwrap_or_default();
@@ -163,11 +163,11 @@ impl Demo {
         }
         println!("\n{} files, folders and links came back identical: content, modes, owners, times.", before.len());
         println!("Stored as {}", backup["key"].as_str().unwrap_or_default());
-        println!("  opens with `age -d | zstd -d | tar -x`; its password is \"{PASSWORD_OF_BACKUP}\"");
+        println!("  open it with `age -d | zstd -d | tar -x`; its password is \"{PASSWORD_OF_BACKUP}\"");
         Ok(())
     }
 
-    /// Waits for the end of a run, showing how far it is.
+    /// Waits for a run to finish, and fails if the run failed.
     async fn wait(&self, path: &str) -> Result<Value, Failure> {
         loop {
             let run = self.get(path).await?["data"].clone();
@@ -198,7 +198,7 @@ impl Demo {
 
     async fn call(&self, method: reqwest::Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
         let failed = |error: reqwest::Error| Failure::other(format!("the demo's own service: {error}"));
-        // No TLS to loopback: no certificates are needed.
+        // Loopback does not use TLS, so no certificates are loaded.
         let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().map_err(failed)?;
         let mut request = client.request(method, format!("{}{path}", self.url)).bearer_auth(self.token.reveal());
         if let Some(body) = body {
@@ -253,7 +253,7 @@ fn make_sample(folder: &Path) -> std::io::Result<()> {
     std::fs::hard_link(folder.join("secret"), folder.join("another name"))
 }
 
-/// Numbers that do not repeat, the same each time.
+/// A deterministic generator of incompressible bytes (xorshift).
 struct Noise(u64);
 
 impl Noise {
@@ -272,7 +272,7 @@ impl Noise {
 
 type Facts = (u32, u32, u32, i64, i64, Vec<u8>);
 
-/// Mode, owner, time and content of everything in a folder, by its path.
+/// Mode, owner, modification time and content of everything in a folder, by path.
 fn fingerprint(folder: &Path) -> std::io::Result<BTreeMap<PathBuf, Facts>> {
     let mut facts = BTreeMap::new();
     let mut waiting = vec![folder.to_owned()];

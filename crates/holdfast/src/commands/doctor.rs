@@ -1,5 +1,5 @@
-//! `holdfast doctor`: what is wrong, and what to do. It changes nothing but a probe at each destination, which it takes
-//! away again.
+//! `holdfast doctor`: finds problems and suggests fixes. It changes nothing except for a probe object at each
+//! destination, which it removes again.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::{is_open_to_others, open_parts};
 
-/// Below this a local destination or the database is about to stop.
+/// With less free space, a local destination or the database may soon stop working.
 const LEAST_FREE_BYTES: u64 = 1 << 30;
-/// The beginning of 2025: nobody has built this before then, and a clock that says so is wrong.
+/// The beginning of 2025. This software did not exist before, so a clock that shows an earlier time is wrong.
 const LEAST_SECOND: i64 = 1_735_689_600;
-/// Clocks that differ by more make requests to S3 fail and schedules late.
+/// A larger difference between clocks makes S3 requests fail and delays schedules.
 const CLOCK_SECS: i64 = 60;
 
-/// What was looked at so far.
+/// Prints the findings and counts the problems.
 #[derive(Default)]
 struct Report {
     problems: usize,
@@ -82,7 +82,7 @@ async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Re
     );
     report.tell("secrets", check_secrets(app).await);
     for check in health::check(app).await.into_iter().filter(|check| ["scheduler", "workers"].contains(&check.name)) {
-        report.tell(check.name, check.problem.map_or_else(|| Ok("at work".to_owned()), Err));
+        report.tell(check.name, check.problem.map_or_else(|| Ok("running".to_owned()), Err));
     }
     report.tell("messages", check_messages(app).await);
     if is_offline {
@@ -94,12 +94,12 @@ async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Re
     Ok(())
 }
 
-/// Present, and readable by its owner alone.
+/// Checks that the path exists and that only its owner can read it.
 fn check_private(path: &Path, remedy: &str) -> Result<String, String> {
     let shown = path.display();
     let meta = std::fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("{shown} is not there yet; `holdfast serve` creates it"),
-        _ => format!("cannot look at {shown}: {error}"),
+        std::io::ErrorKind::NotFound => format!("{shown} does not exist yet; `holdfast serve` creates it"),
+        _ => format!("cannot inspect {shown}: {error}"),
     })?;
     if is_open_to_others(&meta) {
         return Err(format!("others can read {shown}; run {remedy} {shown}"));
@@ -118,42 +118,42 @@ fn check_database_files(path: &Path) -> Result<String, String> {
 }
 
 fn check_space(folder: &Path) -> Result<String, String> {
-    let Ok(found) = rustix::fs::statvfs(folder) else { return Ok("unknown while the folder is not there".to_owned()) };
+    let Ok(found) = rustix::fs::statvfs(folder) else { return Ok("unknown until the folder exists".to_owned()) };
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     let shown = holdfast_core::figures::size(i64::try_from(free).unwrap_or(i64::MAX));
     if free < LEAST_FREE_BYTES {
-        return Err(format!("only {shown} are left where {} is; make room", folder.display()));
+        return Err(format!("only {shown} left on the file system of {}; free some space", folder.display()));
     }
     Ok(format!("{shown} left"))
 }
 
-/// Of the year, of the database's own clock, and of what was written before.
+/// Checks that the clock shows a plausible year and agrees with the database's clock.
 async fn check_clock(app: &App) -> Result<String, String> {
     let remedy = "set it, and keep it right with NTP (timedatectl set-ntp true)";
     let now = SystemClock.now();
     if now.as_second() < LEAST_SECOND {
-        return Err(format!("it says {now}, which has been; {remedy}"));
+        return Err(format!("it shows {now}, which is in the past; {remedy}"));
     }
     let skew = health::clock_skew(app).await.map_err(|error| error.reason())?;
     if skew.unsigned_abs() > CLOCK_SECS.unsigned_abs() {
-        return Err(format!("it is {skew} s away from the database's; {remedy}"));
+        return Err(format!("it differs from the database's by {skew} s; {remedy}"));
     }
     Ok(now.to_string())
 }
 
-/// Every secret opens: a database and a master key that do not belong together show here.
+/// Checks that every secret can be decrypted, which fails if the database and the master key do not belong together.
 async fn check_secrets(app: &App) -> Result<String, String> {
     let all = transfer::export(app, None, &mut std::io::sink()).await.map_err(|error| {
         format!("{}: the database was damaged, or copied without its master key; restore both together", error.reason())
     })?;
     let count = |table: &str| all.get(table).copied().unwrap_or_default();
     let (tasks, servers) = (count("backup_tasks"), count("remote_servers"));
-    Ok(format!("all of {tasks} tasks, {servers} servers and {} destinations open", count("backup_destinations")))
+    Ok(format!("all of {tasks} tasks, {servers} servers and {} destinations readable", count("backup_destinations")))
 }
 
 async fn check_messages(app: &App) -> Result<String, String> {
     match health::undelivered(app).await.map_err(|error| error.reason())? {
         0 => Ok("all delivered".to_owned()),
-        count => Err(format!("{count} could not be delivered; look at Notices and repair the streams")),
+        count => Err(format!("{count} could not be delivered; see the Messages page and fix the streams")),
     }
 }

@@ -1,4 +1,4 @@
-//! Who acts when a command does, for the audit log.
+//! The actor of commands, for the audit log.
 
 use holdfast_app::Origin;
 

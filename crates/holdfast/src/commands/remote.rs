@@ -1,4 +1,4 @@
-//! `holdfast task|backup|run|server …` against a service elsewhere, by its URL and a token.
+//! `holdfast task|backup|run|server …`: use a service over its API, with its URL and a token.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -13,7 +13,7 @@ use super::watch;
 use crate::failure::Failure;
 use crate::settings::Settings;
 
-/// Rows of a list that a command prints.
+/// The maximum number of rows that a command lists.
 const MOST: usize = 10_000;
 
 pub enum Remote {
@@ -42,7 +42,7 @@ pub enum BackupAction {
     Download { id: i64, entry: Option<String>, output: PathBuf },
 }
 
-/// Where a backup is restored to.
+/// Where and how a backup is restored.
 pub struct RestoreArguments {
     pub server: String,
     pub path: Option<String>,
@@ -65,7 +65,7 @@ pub enum ServerAction {
     Key,
 }
 
-/// How a command prints: for people, or as the API gave it.
+/// The output format of a command: human-readable, or the JSON of the API.
 #[derive(Clone, Copy)]
 pub struct Printer {
     pub is_json: bool,
@@ -101,10 +101,10 @@ impl Printer {
 
 pub fn client(settings: &Settings) -> Result<Client, Failure> {
     let url = settings.url.as_deref().ok_or_else(|| {
-        Failure::settings("which service? set HOLDFAST_URL (or --url), for example https://backup.example.org")
+        Failure::settings("set HOLDFAST_URL (or --url) to the service, for example https://backup.example.org")
     })?;
     let token = settings.token.as_ref().ok_or_else(|| {
-        Failure::settings("set HOLDFAST_TOKEN or HOLDFAST_TOKEN_FILE to a token of your account page")
+        Failure::settings("set HOLDFAST_TOKEN or HOLDFAST_TOKEN_FILE to a token from your account page")
     })?;
     Ok(Client::new(url, token.reveal(), settings.engine.destination.ca_pem.as_deref())?)
 }
@@ -119,7 +119,7 @@ pub async fn run(settings: &Settings, command: Remote, printer: Printer) -> Resu
     }
 }
 
-/// The id of something by its number, or by its whole label.
+/// The id of a resource that was given by its id or its exact label.
 async fn find(client: &Client, path: &str, what: &str, name: &str) -> Result<i64, Failure> {
     if let Ok(id) = name.parse() {
         return Ok(id);
@@ -132,7 +132,7 @@ async fn find(client: &Client, path: &str, what: &str, name: &str) -> Result<i64
         [] => Err(ClientError::Missing(format!("there is no {what} called {name:?}")).into()),
         several => {
             let ids: Vec<String> = several.iter().map(i64::to_string).collect();
-            let text = format!("several {what}s are called {name:?}: use one of the numbers {}", ids.join(", "));
+            let text = format!("several {what}s are called {name:?}: use one of the IDs {}", ids.join(", "));
             Err(Failure::settings(text))
         }
     }
@@ -191,11 +191,11 @@ async fn tasks(client: &Client, action: TaskAction, printer: Printer) -> Result<
         }
         TaskAction::Resume { task } => {
             client.post(&format!("{PATH}/{}/resume", id(&task).await?), None).await?;
-            printer.done("The task goes on.");
+            printer.done("The task is resumed. It will run at its next scheduled time.");
         }
         TaskAction::Cancel { task } => {
             client.post(&format!("{PATH}/{}/cancel", id(&task).await?), None).await?;
-            printer.done("Its run is asked to end.");
+            printer.done("The run is being cancelled.");
         }
         TaskAction::Log { task } => {
             let found = client.get(&format!("{PATH}/{}/latest-log", id(&task).await?)).await?;
@@ -209,7 +209,7 @@ fn search_of(search: Option<&str>) -> Vec<(&str, &str)> {
     search.map(|text| ("search", text)).into_iter().collect()
 }
 
-/// The newest run of a task, if it ever had one.
+/// The id of a task's newest run, if it has one.
 async fn latest(client: &Client, path: &str) -> Result<Option<i64>, Failure> {
     match client.get(path).await {
         Ok(log) => Ok(log["id"].as_i64()),
@@ -245,7 +245,7 @@ async fn backups(client: &Client, action: BackupAction, printer: Printer) -> Res
             };
             let query: Vec<(&str, &str)> = task.iter().map(|task| ("backup_task_id", task.as_str())).collect();
             let rows = client.list(PATH, &query, MOST).await?;
-            printer.list(&rows, &["ID", "TASK", "MADE", "SIZE", "ENTRIES", "ENCRYPTED", "PROVEN"], |row| {
+            printer.list(&rows, &["ID", "TASK", "CREATED", "SIZE", "ENTRIES", "ENCRYPTED", "VERIFICATION"], |row| {
                 vec![
                     text(&row["id"]),
                     text(&row["task_label"]),
@@ -261,8 +261,8 @@ async fn backups(client: &Client, action: BackupAction, printer: Printer) -> Res
             let found = client.get(&format!("{PATH}/{id}")).await?;
             printer.one(&found, |found| {
                 format!(
-                    "backup {} of {}\n  source       {}\n  made         {}\n  stored as    {}\n  size         {}\n  \
-                     entries      {}\n  proven       {}\n  SHA-256      {}",
+                    "backup {} of {}\n  source       {}\n  created      {}\n  stored as    {}\n  size         {}\n  \
+                     entries      {}\n  verification {}\n  SHA-256      {}",
                     text(&found["id"]),
                     text(&found["task_label"]),
                     text(&found["source"]),
@@ -303,7 +303,7 @@ async fn backups(client: &Client, action: BackupAction, printer: Printer) -> Res
         BackupAction::Download { id, entry, output } => {
             let query = entry.as_deref().map(|entry| query(&[("entry", entry)])).unwrap_or_default();
             let size = download(client, &format!("{PATH}/{id}/download?{query}"), &output).await?;
-            printer.done(&format!("{} has {size} bytes.", output.display()));
+            printer.done(&format!("Downloaded {} ({size} bytes).", output.display()));
         }
     }
     Ok(())
@@ -313,28 +313,28 @@ fn query(pairs: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
-/// Either says which run it is, or stays until its end.
+/// Waits for the run to finish, or only prints its id.
 async fn follow(client: &Client, run: &Value, wait: bool, printer: Printer) -> Result<(), Failure> {
-    let id = run["id"].as_i64().ok_or_else(|| Failure::other("the service did not say which run it is"))?;
+    let id = run["id"].as_i64().ok_or_else(|| Failure::other("the service did not return the id of the run"))?;
     if wait {
         return watch::run(client, id, printer.is_json).await;
     }
-    printer.one(run, |_| format!("Run {id} is queued; `holdfast run watch {id}` follows it."));
+    printer.one(run, |_| format!("Run {id} is queued; follow it with `holdfast run watch {id}`."));
     Ok(())
 }
 
-/// Into a file that appears only when it is whole.
+/// Downloads to a file, which gets its final name only when it is complete.
 async fn download(client: &Client, path: &str, output: &Path) -> Result<u64, Failure> {
     let failed = |error: std::io::Error| Failure::io(&error, output);
     if output.exists() {
-        return Err(Failure::settings(format!("{} is there already; name another file", output.display())));
+        return Err(Failure::settings(format!("{} already exists; choose another file", output.display())));
     }
     let mut name = output.as_os_str().to_owned();
     name.push(".part");
     let part = PathBuf::from(name);
     let response = client.download(path).await?;
     let total = response.content_length();
-    // What an earlier try left is of no use.
+    // Overwrite what an earlier attempt left behind.
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(&part);
     let mut file = file.map_err(|error| Failure::io(&error, &part))?;
@@ -342,13 +342,13 @@ async fn download(client: &Client, path: &str, output: &Path) -> Result<u64, Fai
     let (mut pieces, mut size) = (response.bytes_stream(), 0);
     let copied: Result<(), Failure> = async {
         while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|error| Failure::unreachable(format!("the download broke off: {error}")))?;
+            let piece = piece.map_err(|error| Failure::unreachable(format!("the download failed: {error}")))?;
             file.write_all(&piece).map_err(failed)?;
             size += piece.len() as u64;
             bar.show(size, total);
         }
         if total.is_some_and(|total| total != size) {
-            return Err(Failure::unreachable("the download broke off before its end"));
+            return Err(Failure::unreachable("the download ended before it was complete"));
         }
         file.sync_all().and_then(|()| std::fs::rename(&part, output)).map_err(failed)
     }
@@ -357,7 +357,7 @@ async fn download(client: &Client, path: &str, output: &Path) -> Result<u64, Fai
     if copied.is_err()
         && let Err(error) = std::fs::remove_file(&part)
     {
-        eprintln!("holdfast: {} is left over: {error}", part.display());
+        eprintln!("holdfast: could not remove {}: {error}", part.display());
     }
     copied.map(|()| size)
 }
@@ -382,7 +382,7 @@ async fn runs(client: &Client, action: RunAction, printer: Printer) -> Result<()
         RunAction::Watch { id } => watch::run(client, id, printer.is_json).await?,
         RunAction::Cancel { id } => {
             client.post(&format!("{PATH}/{id}/cancel"), None).await?;
-            printer.done("The run is asked to end.");
+            printer.done("The run is being cancelled.");
         }
     }
     Ok(())

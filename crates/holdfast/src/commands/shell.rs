@@ -1,4 +1,4 @@
-//! What shells and manual readers want: completions and man pages, from the command line parser.
+//! Shell completions and manual pages, generated from the command line parser.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,12 +9,12 @@ use crate::failure::Failure;
 pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut cli::parser(), "holdfast", &mut out);
-    // Whoever closed the pipe does not want to read it.
+    // Ignore a closed pipe.
     let _closed = std::io::stdout().write_all(&out);
     Ok(())
 }
 
-/// A page for the program and one for each command.
+/// Writes a manual page for the program and one for each command.
 pub fn manual(folder: &Path) -> Result<(), Failure> {
     let written = std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(cli::parser(), folder));
     written.map_err(|error| Failure::io(&error, folder))

@@ -1,4 +1,4 @@
-//! Lists for people: columns as wide as what is in them, nothing cut off.
+//! Human-readable tables, with columns as wide as their longest cell.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A value as people read it, on one line; what others wrote cannot move their cursor.
+/// A value as text. Control characters are replaced, so that the text cannot manipulate the terminal.
 pub fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn columns_are_aligned() {
         let mut table = Table::new(&["ID", "LABEL", "SIZE"]);
         table.push(vec!["1".into(), "größer".into(), "1 B".into()]);
         table.push(vec!["100".into(), "x".into(), "-".into()]);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_only_text() {
+    fn control_characters_are_replaced() {
         assert_eq!(text(&json!("a\u{1b}[2Jb\r")), "a [2Jb ");
         assert_eq!((text(&json!(null)), text(&json!(3))), ("-".into(), "3".into()));
     }

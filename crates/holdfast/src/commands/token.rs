@@ -36,7 +36,7 @@ pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failu
         TokenCommand::Revoke { user, id } => {
             let user = tokens::user_by_email(&app, &user).await?;
             tokens::revoke(&app, user.user_id(), &origin(), TokenId(id)).await?;
-            println!("Token {id} is revoked.");
+            println!("Token {id} was revoked.");
         }
     }
     app.store.close().await;
@@ -49,7 +49,7 @@ fn parse_scopes(names: &[String]) -> Result<ScopeSet, Failure> {
         .map(|name| {
             Scope::parse(name).ok_or_else(|| {
                 let all: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
-                Failure::settings(format!("{name} is no scope; the scopes are {}", all.join(", ")))
+                Failure::settings(format!("{name} is not a scope; the scopes are {}", all.join(", ")))
             })
         })
         .collect()
@@ -57,7 +57,7 @@ fn parse_scopes(names: &[String]) -> Result<ScopeSet, Failure> {
 
 /// `30d`, `12h`, `90m` in microseconds; at most ten years.
 fn parse_duration(text: &str) -> Result<i64, Failure> {
-    let wrong = || Failure::settings(format!("--expires-in must be like 30d, 12h or 90m, not {text:?}"));
+    let wrong = || Failure::settings(format!("--expires-in must be a time such as 30d, 12h or 90m, not {text:?}"));
     let unit = text.chars().last().ok_or_else(wrong)?;
     let seconds: i64 = match unit {
         'd' => 86_400,

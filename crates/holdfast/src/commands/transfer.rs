@@ -1,4 +1,4 @@
-//! `holdfast export`, `import` and `bootstrap`: moving, and coming back from what a destination has.
+//! `holdfast export`, `import` and `bootstrap`: moving an installation, and rebuilding one from a destination.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_app::AppError;
-use holdfast_app::transfer::{self, Destination, Document, FOLDER, Manner};
+use holdfast_app::transfer::{self, Destination, Document, FOLDER, ImportOptions};
 use holdfast_core::destination::{DestinationSpec, S3Settings, SftpDestination};
 use holdfast_core::run::{FailureCode, stored_line};
 use holdfast_engine::sealed_document::{self, Packer};
@@ -20,27 +20,27 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::wiring::{self, open_app};
 
-/// It guards every password and key at once.
+/// The shortest passphrase of an export. It protects every password and key at once.
 const PASSPHRASE_CHARS: usize = 12;
-/// Keys of a destination that are looked at.
+/// The maximum number of objects at a destination that are searched for catalogues.
 const KEYS: usize = 10_000_000;
-/// No catalogue is larger.
+/// The largest catalogue that is read.
 const CATALOGUE_BYTES: u64 = 1 << 30;
 
-#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "used with map_err")]
 fn explain(error: EngineError) -> Failure {
     Failure::other(format!("{} {}", error.message, error.code.advice()))
 }
 
 pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path>) -> Result<(), Failure> {
     if output.exists() {
-        return Err(Failure::settings(format!("{} is there already; name another file", output.display())));
+        return Err(Failure::settings(format!("{} already exists; choose another file", output.display())));
     }
     let app = open_app(settings, Migrations::Never).await?;
-    let passphrase = ask::new_secret("Passphrase that will open the export", passphrase)?;
+    let passphrase = ask::new_secret("New passphrase for the export", passphrase)?;
     if passphrase.reveal().chars().count() < PASSPHRASE_CHARS {
         return Err(Failure::settings(format!(
-            "the passphrase guards every password and key: use at least {PASSPHRASE_CHARS} characters"
+            "the passphrase protects every password and key: use at least {PASSPHRASE_CHARS} characters"
         )));
     }
     let mut packer = Packer::new().map_err(explain)?;
@@ -48,8 +48,8 @@ pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path
     let sealed = sealed_document::seal(&packer.finish().map_err(explain)?, &passphrase).map_err(explain)?;
     write_whole(output, &sealed)?;
     app.store.close().await;
-    println!("{} is in {} ({} bytes).", summary(&counts), output.display(), sealed.len());
-    println!("Only the passphrase opens it, here (`holdfast import`) or with `age -d | zstd -d`.");
+    println!("Exported {} to {} ({} bytes).", summary(&counts), output.display(), sealed.len());
+    println!("Only the passphrase opens it, with `holdfast import` or with `age -d | zstd -d`.");
     Ok(())
 }
 
@@ -67,16 +67,16 @@ fn summary(counts: &BTreeMap<&str, usize>) -> String {
     )
 }
 
-/// Whoever wrote the document may have made somebody one.
+/// Lists the imported administrators, because the author of the document decided who is one.
 fn tell_administrators(document: &Document) {
     let administrators = document.administrators();
     if !administrators.is_empty() {
         let shown: Vec<String> = administrators.iter().map(|email| stored_line(email)).collect();
-        println!("Administrators of this installation, by what was taken in: {}.", shown.join(", "));
+        println!("Administrators according to the imported data: {}.", shown.join(", "));
     }
 }
 
-/// The file appears only when it is whole, and only its owner reads it.
+/// Writes a file that only its owner can read. It gets its final name only when it is complete.
 fn write_whole(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = output.as_os_str().to_owned();
     name.push(".part");
@@ -88,7 +88,7 @@ fn write_whole(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
             std::fs::rename(&part, output)
         });
     written.map_err(|error| {
-        // What cannot be removed either is named in the message.
+        // If it cannot be removed either, the message contains its path.
         let _left = std::fs::remove_file(&part);
         Failure::io(&error, &part)
     })
@@ -108,14 +108,15 @@ pub async fn import(
     })?;
     let document = Document::of(&plain)?;
     let app = open_app(settings, Migrations::Apply).await?;
-    let manner = Manner { keep_ids: transfer::is_empty(&app).await?, is_paused };
+    let manner = ImportOptions { keep_ids: transfer::is_empty(&app).await?, is_paused };
     let taken = transfer::import(&app, &origin(), &document, manner).await?;
     app.store.close().await;
-    println!("Taken in: {}.", summary(&document.counts()));
+    println!("Imported {}.", summary(&document.counts()));
     tell_administrators(&document);
     if !manner.keep_ids {
         println!(
-            "Numbers of tasks and other things are new, since this installation was in use: look at scripts and trigger URLs."
+            "This installation was already in use, so tasks and other items have new ids: check scripts and \
+             trigger URLs."
         );
     }
     tell_of_folders(settings, &document, &taken.destinations);
@@ -127,11 +128,11 @@ fn tell_of_tasks(is_paused: bool) {
     if is_paused {
         println!("All tasks are paused; resume them when the other installation has stopped.");
     } else {
-        println!("Tasks run as they did. If the other installation still runs, stop it now.");
+        println!("Tasks run as before. If the other installation is still running, stop it now.");
     }
 }
 
-/// Local backups do not travel with the document: they are files of the old machine.
+/// Local backups are files on the old machine and not part of the document, so they have to be copied.
 fn tell_of_folders(settings: &Settings, document: &Document, moved: &[Moved]) {
     for destination in
         document.destinations().iter().filter(|destination| matches!(destination.spec, DestinationSpec::Local(_)))
@@ -142,31 +143,31 @@ fn tell_of_folders(settings: &Settings, document: &Document, moved: &[Moved]) {
         if !document.stored_at(*old).is_empty() {
             let folder = settings.data_dir.join("destinations").join(user.to_string()).join(new.to_string());
             println!(
-                "Copy destinations/{old_user}/{old} of the old data folder to {}: backups are in it.",
+                "Copy destinations/{old_user}/{old} from the old data folder to {}: it contains backups.",
                 folder.display()
             );
         }
     }
 }
 
-/// User and destination, as they were and as they are.
+/// The ids of a user and a destination, before and after the import.
 type Moved = ((i64, i64), (i64, i64));
 
-/// Where catalogues are looked for.
+/// Where to search for catalogues.
 pub struct BootstrapSource {
     /// A folder, `s3://bucket`, or `sftp://user@host/folder`.
     pub place: String,
     pub region: String,
     pub endpoint: Option<String>,
     pub path_style: bool,
-    /// The host key of an SFTP server.
+    /// The expected host key of an SFTP server.
     pub host_key: Option<String>,
-    /// Only these accounts; all where there are none.
+    /// Only these accounts; all if empty.
     pub only: Vec<String>,
 }
 
 impl BootstrapSource {
-    /// As a plan that names the marker of what is there.
+    /// The plan to access the destination, including the marker found there.
     async fn plan(&self, settings: &Settings) -> Result<DestinationPlan, Failure> {
         let plan = if let Some(bucket) = self.place.strip_prefix("s3://") {
             self.bucket(settings, bucket)?
@@ -179,7 +180,7 @@ impl BootstrapSource {
         };
         let marker = settings.engine.destination.find_marker(&plan).await.map_err(|error| match error.code {
             FailureCode::DestinationKeyChanged if self.host_key.is_none() => Failure::other(format!(
-                "{} If this is the server's key, name it with --host-key; nobody has signed in yet.",
+                "{} If this is the server's key, pass it with --host-key; no password was sent yet.",
                 error.message
             )),
             _ => explain(error),
@@ -187,14 +188,15 @@ impl BootstrapSource {
         Ok(DestinationPlan { marker, ..plan })
     }
 
-    /// A server whose key nobody has named is not signed in to: the password would be its, whoever it is.
+    /// Without an expected host key, the connection is refused before signing in, because an unknown server would
+    /// receive the password.
     fn sftp(&self, settings: &Settings) -> Result<DestinationPlan, Failure> {
         const UNKNOWN: &str = "not known";
         let named = SftpDestination::of_url(&self.place);
-        let sftp = named.ok_or_else(|| Failure::settings("an SFTP server is named as sftp://user@host:port/folder"))?;
+        let sftp = named.ok_or_else(|| Failure::settings("specify an SFTP server as sftp://user@host:port/folder"))?;
         let password = settings.sftp_password.clone();
         let password = password.ok_or_else(|| {
-            Failure::settings("set HOLDFAST_SFTP_PASSWORD (or …_FILE), or mount the folder and name it instead")
+            Failure::settings("set HOLDFAST_SFTP_PASSWORD (or …_FILE), or mount the folder and pass its path")
         })?;
         let host_key = Some(self.host_key.clone().unwrap_or_else(|| UNKNOWN.to_owned()));
         let spec = DestinationSpec::Sftp(SftpDestination { has_password: true, host_key, ..sftp });
@@ -220,56 +222,56 @@ impl BootstrapSource {
     }
 }
 
-/// Rebuilds accounts, settings and the list of backups from a destination and the master key alone.
+/// Rebuilds accounts, settings and the list of backups from a destination and the master key.
 pub async fn bootstrap(settings: &Settings, place: &BootstrapSource, is_paused: bool) -> Result<(), Failure> {
     if !wiring::has_master_key(settings) {
         return Err(Failure::master_key(format!(
-            "put the master key of the lost installation to {} first (or name it with HOLDFAST_MASTER_KEY_FILE): \
-             without it nothing can be opened",
+            "copy the master key of the lost installation to {} first (or set HOLDFAST_MASTER_KEY_FILE): without it, \
+             nothing can be decrypted",
             settings.data_dir.join("master.key").display()
         )));
     }
     let plan = place.plan(settings).await?;
     let engine = Engine::new(settings.engine.clone())
-        .map_err(|error| Failure::other(format!("cannot start the threads that compress: {error}")))?;
+        .map_err(|error| Failure::other(format!("cannot start the compression threads: {error}")))?;
     let keys = engine.list(&plan, "", KEYS).await.map_err(explain)?;
     if keys.len() >= KEYS {
-        return Err(Failure::other(format!("{} holds more objects than can be looked through", place.place)));
+        return Err(Failure::other(format!("{} has too many objects to search", place.place)));
     }
-    // Everything is opened before anything is made: a wrong key leaves nothing behind.
+    // Decrypt everything before creating anything, so that a wrong key leaves nothing behind.
     let found = open_newest(settings, &engine, &plan, &keys, &place.place).await?;
     let app = open_app(settings, Migrations::Apply).await?;
-    let manner = Manner { keep_ids: transfer::is_empty(&app).await?, is_paused };
+    let manner = ImportOptions { keep_ids: transfer::is_empty(&app).await?, is_paused };
     let mut taken_in = 0;
     for document in &found {
         let emails = document.emails();
         if !place.only.is_empty() && !emails.iter().any(|email| place.only.contains(email)) {
-            println!("Left out, as of {}: {}.", document.made_at, emails.join(", "));
+            println!("Skipped, as of {}: {}.", document.made_at, emails.join(", "));
             continue;
         }
         let taken = match transfer::import(&app, &origin(), document, manner).await {
             Err(AppError::Conflict(reason)) => {
-                println!("Left out: {reason}");
+                println!("Skipped: {reason}");
                 continue;
             }
             taken => taken?,
         };
         taken_in += 1;
         tell_administrators(document);
-        println!("Taken in, as of {}, of {}: {}.", document.made_at, emails.join(", "), summary(&document.counts()));
+        println!("Imported, as of {}, for {}: {}.", document.made_at, emails.join(", "), summary(&document.counts()));
         adopt(settings, &plan, document, &taken)?;
         compare(&plan, document, place, &keys);
     }
     app.store.close().await;
     if taken_in == 0 {
-        return Err(Failure::other("nothing was taken in"));
+        return Err(Failure::other("nothing was imported"));
     }
-    println!("People sign in with the passwords they had. Start `holdfast serve`.");
+    println!("Users sign in with their previous passwords. Start `holdfast serve`.");
     tell_of_tasks(is_paused);
     Ok(())
 }
 
-/// Whose catalogue a key is of; nothing for any other object.
+/// The owner of the catalogue with this key; `None` for any other object.
 fn owner(key: &str) -> Option<&str> {
     let (owner, name) = key.strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('/')?;
     let id = name.strip_suffix(".sealed")?;
@@ -277,7 +279,7 @@ fn owner(key: &str) -> Option<&str> {
     is_ours.then_some(owner)
 }
 
-/// Of every owner the newest catalogue that can be read and that the master key opens.
+/// For each owner, the newest catalogue that can be read and decrypted with the master key.
 async fn open_newest(
     settings: &Settings,
     engine: &Engine,
@@ -292,11 +294,11 @@ async fn open_newest(
         }
     }
     if by_owner.is_empty() {
-        return Err(Failure::other(format!("{place} has no catalogue: nothing of Holdfast's was kept there")));
+        return Err(Failure::other(format!("{place} has no catalogue: Holdfast has not stored anything there")));
     }
     let (mut found, mut is_foreign) = (Vec::new(), false);
     for own in by_owner.into_values() {
-        // What is in it says when it was made; whoever has the destination can give an old one a later name.
+        // Compare the dates inside the documents: anyone with access to the destination can rename an old catalogue.
         let mut newest: Option<Document> = None;
         for key in own {
             match open(settings, engine, plan, key).await {
@@ -306,21 +308,21 @@ async fn open_newest(
                         .or(newest);
                 }
                 Ok(None) => is_foreign = true,
-                Err(failure) => println!("Left out {key}: {}", failure.message),
+                Err(failure) => println!("Skipped {key}: {}", failure.message),
             }
         }
         found.extend(newest);
     }
     if found.is_empty() && is_foreign {
         return Err(Failure::master_key(
-            "the master key does not open what is there: it is another installation's, or it is damaged",
+            "the master key does not open the catalogues: it is another installation's, or it is damaged",
         ));
     }
     found.sort_unstable_by(|a, b| b.made_at.cmp(&a.made_at));
     Ok(found)
 }
 
-/// A catalogue, opened; nothing when it is another installation's.
+/// Decrypts a catalogue; `None` if it belongs to another installation.
 async fn open(
     settings: &Settings,
     engine: &Engine,
@@ -333,12 +335,12 @@ async fn open(
     Ok(Some(Document::of(&sealed_document::expand(&packed).map_err(explain)?)?))
 }
 
-/// Whether it is the destination that was looked at.
+/// Whether a recorded destination is the one being bootstrapped from.
 fn is_at(plan: &DestinationPlan, known: &Destination) -> bool {
     known.spec.has_same_contents(&plan.spec) && known.marker == plan.marker
 }
 
-/// Says whether all that is on record is there.
+/// Prints how many of the recorded backups exist.
 fn compare(plan: &DestinationPlan, document: &Document, place: &BootstrapSource, keys: &[String]) {
     let stored: std::collections::HashSet<&str> = keys.iter().map(String::as_str).collect();
     for known in document.destinations().iter().filter(|known| is_at(plan, known)) {
@@ -348,7 +350,7 @@ fn compare(plan: &DestinationPlan, document: &Document, place: &BootstrapSource,
     }
 }
 
-/// A folder that survived stays where it is; the data folder points to it.
+/// A local destination stays where it is; the data folder gets a symbolic link to it.
 fn adopt(settings: &Settings, plan: &DestinationPlan, document: &Document, taken: &Taken) -> Result<(), Failure> {
     let (DestinationSpec::Local(_), folder) = (&plan.spec, &plan.folder) else { return Ok(()) };
     let known = document.destinations().into_iter().find(|known| is_at(plan, known));
@@ -363,7 +365,7 @@ fn adopt(settings: &Settings, plan: &DestinationPlan, document: &Document, taken
     linked.map_err(|error| Failure::io(&error, &link))?;
     println!("{} points to {}, which stays where it is.", link.display(), folder.display());
     println!(
-        "A service that systemd starts needs leave to write there: ReadWritePaths={} in its unit.",
+        "A service started by systemd needs permission to write there: ReadWritePaths={} in its unit.",
         folder.display()
     );
     Ok(())

@@ -39,7 +39,7 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
         UserCommand::DisableOtp { email } => {
             let user = tokens::user_by_email(&app, &email).await?;
             two_factor::disable(&app, &origin(), &user).await?;
-            println!("{} signs in with the password alone.", user.email);
+            println!("Two-factor sign-in is off for {}.", user.email);
         }
     }
     app.store.close().await;

@@ -1,4 +1,4 @@
-//! Following a run: a bar on a terminal, plain lines without one, and its end as the command's own.
+//! Following a run: shows a progress bar on a terminal or plain lines otherwise, and fails if the run failed.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use serde_json::Value;
 use super::table::text;
 use crate::failure::Failure;
 
-/// Often enough to feel live, seldom enough to be nobody's burden.
+/// Polling interval: short enough to feel live, long enough not to burden the service.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Without a terminal a line is written this often.
+/// Without a terminal, a line is printed at this interval.
 const LINE_EVERY: Duration = Duration::from_secs(10);
-/// A service that is away for longer is not started anew.
+/// How long the service may be unreachable, for example during a restart.
 const AWAY: Duration = Duration::from_secs(5 * 60);
-/// A queue may be long, but what was asked for appears in it at once.
+/// Polls until giving up. A requested run appears in the queue immediately, however long the queue is.
 const MOST_LOOKS: usize = 240;
 
-/// Looks again until there is something.
+/// Polls until there is a result.
 pub async fn until_some<T>(mut look: impl AsyncFnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
     for _ in 0..MOST_LOOKS {
         if let Some(found) = look().await? {
@@ -30,7 +30,7 @@ pub async fn until_some<T>(mut look: impl AsyncFnMut() -> Result<Option<T>, Fail
     Err(Failure::other("nothing happened for two minutes; is a worker running?"))
 }
 
-/// How far something is, for whoever watches: on standard error, so that the output stays what was asked for.
+/// Progress output, on standard error so that standard output contains only the result.
 pub struct Bar {
     bar: Option<ProgressBar>,
     last_line: std::cell::Cell<Option<tokio::time::Instant>>,
@@ -65,7 +65,7 @@ impl Bar {
         }
     }
 
-    /// It has not begun.
+    /// Reports that the run has not started yet.
     pub fn wait(&self) {
         if self.bar.is_none() && self.is_time() {
             eprintln!("{}: waiting for a worker", self.what);
@@ -89,14 +89,14 @@ impl Bar {
     }
 }
 
-/// Stays until the run has ended; fails when the run did.
+/// Waits for the run to finish, and fails if the run failed.
 pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure> {
     let bar = Bar::new(&format!("Run {id}"));
     let mut away_since = None;
     let ended = loop {
         let run = match client.get(&format!("/api/runs/{id}")).await {
             Ok(run) => run,
-            // The run goes on whoever watches; a service that is started anew is back soon.
+            // The run continues without us, and a service that restarts is back soon.
             Err(error @ (ClientError::Unreachable { .. } | ClientError::Broken { .. })) => {
                 let since = *away_since.get_or_insert_with(tokio::time::Instant::now);
                 if since.elapsed() > AWAY {

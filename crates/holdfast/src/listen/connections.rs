@@ -1,4 +1,4 @@
-//! All connections, and each of them: what it is doing, since when, when that takes too long, and which of them make room.
+//! The open connections: what each is doing and since when, when it takes too long, and which are closed to make room.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use holdfast_core::network::ClientKey;
-use holdfast_core::rate::{LeastRate, Pace};
+use holdfast_core::rate::{MinimumRate, Pace};
 use tokio::sync::Notify;
 
 use super::limits::{CLOSED, LEAST_CONNECTIONS, Limits, OPEN, Reason};
 
-/// A request that is whole by then came from an ordinary client; what is idle for less may be in use.
+/// An ordinary client sends a complete request within this time, and a connection idle for less may be in use.
 const RECENT: Duration = Duration::from_secs(1);
-/// Summaries in the log are no closer to each other than this, however many connections are closed.
+/// The minimum interval between summaries in the log.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
-/// After an error of `accept`, such as too many open files, which does not go away by asking again at once.
+/// The pause after an error of `accept`, such as too many open files, which an immediate retry would not resolve.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// What is open at the moment.
+/// All open connections of a listener.
 pub(super) struct Connections {
     limits: Limits,
     started: Instant,
@@ -48,7 +48,7 @@ impl Open {
     }
 }
 
-/// What was closed since the last summary.
+/// The connections closed since the last summary.
 #[derive(Default)]
 struct Closed {
     counts: [u64; Reason::ALL.len()],
@@ -64,8 +64,8 @@ impl Connections {
         self.started.elapsed()
     }
 
-    /// Takes in a new connection. Where the client or everybody together has too many, those that have kept us waiting
-    /// for the longest make room; a client that only sends requests is served whatever the others do.
+    /// Admits a new connection. If the client, or all clients together, have too many, the connections that have waited
+    /// longest for their client are closed. A client that sends ordinary requests is served whatever others do.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Arc<Connection>, Reason> {
         let is_proxy = self.limits.proxies.iter().any(|network| network.contains(address));
         let client = (!is_proxy).then(|| ClientKey::of(address));
@@ -76,7 +76,7 @@ impl Connections {
             return Err(Reason::ClientLimit);
         }
         if open.by_id.len() >= self.limits.total {
-            // Several at once: looking through all of them for each newcomer would be work that a crowd could cause.
+            // Close several at once, because a search through all connections for each new one would be expensive.
             let batch = 1 + self.limits.total / 64;
             if self.make_room(&mut open, batch, |_| true) == 0 {
                 self.count(Reason::TotalLimit);
@@ -102,9 +102,8 @@ impl Connections {
         Ok(connection)
     }
 
-    /// Ends up to so many connections that wait for their client, and gives their number. Those that take longer than an
-    /// ordinary client would go first, the oldest before the others; one that was used a moment ago goes only when there
-    /// is nothing else.
+    /// Closes up to `wanted` connections that wait for their client, and returns how many were closed. Slow ones go
+    /// first, those that wait longest before the others. A connection in use is closed only if there is no other.
     fn make_room(&self, open: &mut Open, wanted: usize, may_go: impl Fn(&Connection) -> bool) -> usize {
         let now = self.now();
         let waiting = open.by_id.values().filter(|connection| may_go(connection)).filter_map(|connection| {
@@ -131,13 +130,13 @@ impl Connections {
         ended
     }
 
-    /// `accept` failed: either that one client went away, or there is something that we have too many of.
+    /// Handles an error of `accept`: either the client disconnected, or a system resource is exhausted.
     pub(super) async fn recover(&self, error: &std::io::Error) {
         use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
         if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
             return;
         }
-        tracing::debug!(%error, "a connection was not accepted");
+        tracing::debug!(%error, "could not accept a connection");
         self.count(Reason::AcceptFailed);
         self.make_room(&mut locked(&self.open), LEAST_CONNECTIONS, |_| true);
         tokio::time::sleep(PAUSE_AFTER_ERROR).await;
@@ -148,7 +147,7 @@ impl Connections {
         locked(&self.closed).counts[reason as usize] += 1;
     }
 
-    /// Ends what took too long. While the service stops, nobody may begin a request at leisure.
+    /// Closes connections that exceed a time limit. While the service is stopping, the limit for headers is shorter.
     pub(super) fn end_overdue(&self, is_stopping: bool) {
         let now = self.now();
         let headers = if is_stopping { self.limits.headers.min(RECENT) } else { self.limits.headers };
@@ -164,12 +163,12 @@ impl Connections {
         }
     }
 
-    /// One line for everything since the last one.
+    /// Logs one summary of all connections closed since the last one.
     pub(super) fn report(&self) {
         let open = locked(&self.open).by_id.len();
         let mut closed = locked(&self.closed);
         let is_recent = closed.reported_at.is_some_and(|at| at.elapsed() < REPORT_EVERY);
-        // A connection that nobody uses any more is nothing to tell of.
+        // Idle time-outs alone are not worth a line.
         let is_worth_it =
             Reason::ALL.iter().any(|reason| *reason != Reason::IdleTimeout && closed.counts[*reason as usize] > 0);
         if is_recent || !is_worth_it {
@@ -191,7 +190,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(super) struct Connection {
     pub(super) id: u64,
-    /// Whom it counts for; nobody when a proxy stands between.
+    /// The client whose limit it counts towards; `None` behind a trusted proxy.
     pub(super) client: Option<ClientKey>,
     pub(super) connections: Arc<Connections>,
     pub(super) state: Mutex<State>,
@@ -207,7 +206,7 @@ impl Connection {
         }
     }
 
-    /// Resolves when this connection is to be closed.
+    /// Resolves when this connection must be closed.
     pub(super) async fn ended(&self) -> Reason {
         loop {
             self.told.notified().await;
@@ -244,15 +243,15 @@ pub(super) enum Phase {
     Idle,
 }
 
-/// Which connections make room first.
+/// The order in which connections are closed to make room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Priority {
-    /// Sends or takes less than an ordinary client would.
+    /// Slower than an ordinary client.
     Slow,
     Idle,
-    /// Has not had the time yet to send a whole request.
+    /// Too new to have sent a complete request.
     New,
-    /// Was used a moment ago, or reads an answer.
+    /// Used a moment ago, or receiving a response.
     InUse,
 }
 
@@ -260,17 +259,17 @@ pub(super) enum Priority {
 pub(super) struct State {
     phase: Phase,
     since: Duration,
-    /// The body of the request, as far as we wait for it.
+    /// The pace of the request body, while the handler waits for it.
     pub(super) reading: Pace,
-    /// What we have for the client, of this request and the ones before.
+    /// The pace of writing to the client, for this request and earlier ones.
     pub(super) writing: Pace,
     pub(super) is_body_read: bool,
-    /// Some of the next request is here before this one is answered.
+    /// Part of the next request has arrived before this one is answered.
     has_read_ahead: bool,
 }
 
 impl State {
-    /// A new connection is one that sends its first headers.
+    /// A new connection starts by sending headers.
     pub(super) fn new(now: Duration) -> Self {
         Self {
             phase: Phase::Headers,
@@ -302,15 +301,15 @@ impl State {
         }
     }
 
-    /// How it stands beside the others, and for how long; `None` while it is we who have something to do.
-    pub(super) fn priority(&self, least: LeastRate, now: Duration) -> Option<(Priority, Duration)> {
+    /// Its priority and how long it has waited for the client; `None` while the service is working on its request.
+    pub(super) fn priority(&self, least: MinimumRate, now: Duration) -> Option<(Priority, Duration)> {
         let slow_or = |priority: Priority, waited: Duration| {
             Some((if waited < RECENT { priority } else { Priority::Slow }, waited))
         };
         if let Some(waited) = self.writing.behind(least, now).max(self.reading.behind(least, now)) {
             return slow_or(Priority::New, waited);
         }
-        // An answer that nobody reads: what the kernel took of it at first says nothing about the client.
+        // A response that the client does not read: what the kernel buffered at first says nothing about the client.
         if let Some(stalled) = self.writing.stalled(now).max(self.reading.stalled(now)) {
             return slow_or(Priority::InUse, stalled);
         }

@@ -1,41 +1,41 @@
-//! How many connections there may be, how long a client may keep us waiting, and why a connection is closed.
+//! The limits on connections and clients, and the reasons for closing a connection.
 
 use std::time::Duration;
 
 use holdfast_core::network::Network;
-use holdfast_core::rate::LeastRate;
+use holdfast_core::rate::MinimumRate;
 
-/// How many connections there may be and how long a client may keep us waiting; each can be set by the operator.
+/// How many connections there may be and how slow a client may be. All limits are settings.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at once.
+    /// The maximum number of open connections.
     pub total: usize,
-    /// Connections at once of one client, as `ClientKey` has it.
+    /// The maximum number of open connections per client, as defined by `ClientKey`.
     pub per_client: usize,
-    /// From the first byte of a request, or from the connection's start, to the end of the headers.
+    /// Time limit from the first byte of a request, or the start of the connection, to the end of the headers.
     pub headers: Duration,
-    /// Between two requests.
+    /// Time limit between two requests.
     pub idle: Duration,
-    /// Of a body on its way here, or an answer on its way there.
-    pub least_rate: LeastRate,
-    /// Whole crowds come from these addresses, so `per_client` does not count for them.
+    /// The minimum rate of a request body or a response.
+    pub least_rate: MinimumRate,
+    /// Proxies forward many clients from one address, so `per_client` does not apply to them.
     pub proxies: Vec<Network>,
 }
 
-/// However few files the system allows, somebody must be able to connect.
+/// Always allowed, however few files the system permits.
 pub(super) const LEAST_CONNECTIONS: usize = 16;
 
 pub const OPEN: &str = "holdfast_connections_open";
 pub const CLOSED: &str = "holdfast_connections_closed_total";
 
-/// Why a connection was ended by us, or not even begun.
+/// Why the service closed or refused a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     HeaderTimeout,
     IdleTimeout,
     SlowRequest,
     SlowAnswer,
-    /// Made room for a newer connection while it kept us waiting.
+    /// Closed in favour of a newer connection while it waited for its client.
     MadeRoom,
     ClientLimit,
     TotalLimit,
@@ -67,7 +67,7 @@ impl Reason {
         }
     }
 
-    /// What a client that still listens is told.
+    /// The final response, for a client that still reads.
     pub(super) fn answer(self) -> Option<&'static [u8]> {
         match self {
             Self::HeaderTimeout | Self::SlowRequest => {

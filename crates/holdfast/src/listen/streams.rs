@@ -1,4 +1,4 @@
-//! A client's stream and the bodies on it, which note how they move.
+//! The stream of a connection and the bodies on it, wrapped to record their progress.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::connections::{Connection, State, locked};
 
-/// A client's stream that notes what moves on it.
+/// A client's stream that records reads and writes.
 pub(super) struct Watched {
     pub(super) stream: TcpStream,
     pub(super) connection: Arc<Connection>,
@@ -81,7 +81,7 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// The body of a request, which notes how it arrives.
+/// The body of a request, which records its progress.
 pub(super) struct RequestBody {
     pub(super) body: Incoming,
     pub(super) connection: Arc<Connection>,
@@ -117,7 +117,7 @@ impl HttpBody for RequestBody {
 }
 
 impl Drop for RequestBody {
-    /// Read to its end, or nobody wants the rest: there is nothing to wait for any more.
+    /// The body was read completely, or the rest is not needed: there is nothing more to wait for.
     fn drop(&mut self) {
         self.connection.change(|state, _| {
             state.reading = Pace::default();
@@ -126,7 +126,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// The body of an answer, whose end is the end of the request.
+/// The body of a response. When it is dropped, the request has ended.
 pub(super) struct AnswerBody {
     pub(super) body: Body,
     pub(super) connection: Arc<Connection>,

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use holdfast_core::rate::LeastRate;
+use holdfast_core::rate::MinimumRate;
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn limits() -> Limits {
         per_client: 1000,
         headers: Duration::from_secs(60),
         idle: Duration::from_secs(60),
-        least_rate: LeastRate { bytes_per_second: 1000, window: Duration::from_secs(60) },
+        least_rate: MinimumRate { bytes_per_second: 1000, window: Duration::from_secs(60) },
         proxies: Vec::new(),
     }
 }
@@ -27,11 +27,11 @@ struct Server {
     address: SocketAddr,
     stop: CancellationToken,
     serving: JoinHandle<()>,
-    /// `/wait` answers when it gets one of these.
+    /// `/wait` responds once it gets one of these.
     permits: Arc<Semaphore>,
-    /// Requests that wait.
+    /// One permit per request that has reached `/wait`.
     waiting: Arc<Semaphore>,
-    /// Endless answers that ended.
+    /// One permit per `/endless` response that was dropped.
     ended: Arc<Semaphore>,
 }
 
@@ -82,7 +82,7 @@ impl Server {
         socket.connect(self.address).await.unwrap()
     }
 
-    /// A request that is being answered.
+    /// Starts a request that is being processed until it gets a permit.
     async fn begin_to_wait(&self) -> TcpStream {
         let mut stream = self.connect().await;
         stream.write_all(b"GET /wait HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
@@ -91,7 +91,7 @@ impl Server {
     }
 }
 
-/// Everything until the connection ends, whichever way it does.
+/// Reads until the connection ends, even with an error.
 async fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     drop(stream.read_to_end(&mut bytes).await);
@@ -105,7 +105,7 @@ async fn ask(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes[..count]).into_owned()
 }
 
-/// One byte after the other, until the connection is closed.
+/// Sends single bytes slowly until the connection is closed, and returns what was received.
 async fn drip(stream: TcpStream) -> String {
     let (mut reading, mut writing) = stream.into_split();
     let dripping = tokio::spawn(async move {
@@ -121,7 +121,7 @@ async fn drip(stream: TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn headers_have_a_time_limit_however_they_come() {
+async fn headers_have_a_time_limit_however_they_arrive() {
     let server = start(Limits { headers: Duration::from_secs(1), ..limits() }).await;
     let silent = server.connect().await;
     let mut half = server.connect().await;
@@ -136,7 +136,7 @@ async fn headers_have_a_time_limit_however_they_come() {
     for answer in [silent, half, second] {
         assert!(answer.starts_with("HTTP/1.1 408"), "{answer:?}");
     }
-    // Bytes that arrive with the end turn it into a reset, which may overtake the answer.
+    // Bytes that arrive while the connection is closed cause a reset, which may overtake the response.
     assert!(dripping.is_empty() || dripping.starts_with("HTTP/1.1 408"), "{dripping:?}");
 }
 
@@ -145,12 +145,12 @@ async fn a_connection_without_requests_is_closed_after_a_while() {
     let server = start(Limits { idle: Duration::from_secs(1), ..limits() }).await;
     let mut stream = server.connect().await;
     assert!(ask(&mut stream).await.ends_with("hello"));
-    assert_eq!(rest(stream).await, "", "closed without a word");
+    assert_eq!(rest(stream).await, "", "closed without a response");
 }
 
 #[tokio::test]
-async fn a_body_that_drips_is_given_up() {
-    let least_rate = LeastRate { bytes_per_second: 1000, window: Duration::from_secs(1) };
+async fn a_body_that_arrives_too_slowly_is_refused() {
+    let least_rate = MinimumRate { bytes_per_second: 1000, window: Duration::from_secs(1) };
     let server = start(Limits { least_rate, ..limits() }).await;
     let mut stream = server.connect().await;
     stream.write_all(b"POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n").await.unwrap();
@@ -164,8 +164,8 @@ async fn a_body_that_drips_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_nothing_is_dropped_and_a_slow_one_is_served() {
-    let least_rate = LeastRate { bytes_per_second: 20_000, window: Duration::from_secs(2) };
+async fn a_client_that_reads_nothing_is_dropped_and_a_slow_one_is_served() {
+    let least_rate = MinimumRate { bytes_per_second: 20_000, window: Duration::from_secs(2) };
     let server = start(Limits { least_rate, ..limits() }).await;
     let mut streams = Vec::new();
     for _ in 0..2 {
@@ -175,7 +175,7 @@ async fn a_client_that_takes_nothing_is_dropped_and_a_slow_one_is_served() {
     }
     let mut slow = streams.pop().unwrap();
     let (mut bytes, mut every) = (vec![0; 16 * 1024], tokio::time::interval(Duration::from_millis(100)));
-    // 160 kB a second, until the one that takes nothing is gone.
+    // Read 160 kB per second until the client that reads nothing is dropped.
     let until_dropped = server.ended.acquire();
     tokio::pin!(until_dropped);
     let mut permit = None;
@@ -193,7 +193,7 @@ async fn a_client_that_takes_nothing_is_dropped_and_a_slow_one_is_served() {
 }
 
 #[tokio::test]
-async fn connections_that_wait_for_their_client_make_room_for_those_who_ask() {
+async fn connections_that_wait_for_their_client_are_closed_for_new_requests() {
     let openings: [&[u8]; 4] = [
         b"",
         b"GET / HTTP/1.1\r\nhost: a\r\nx: ",
@@ -217,7 +217,7 @@ async fn connections_that_wait_for_their_client_make_room_for_those_who_ask() {
 }
 
 #[tokio::test]
-async fn a_client_with_its_share_of_requests_under_way_is_refused_and_others_are_not() {
+async fn a_client_at_its_limit_is_refused_and_others_are_not() {
     let proxies = vec!["127.0.0.3".parse().unwrap()];
     let server = start(Limits { per_client: 3, proxies, ..limits() }).await;
     let mut waiting = Vec::new();
@@ -240,7 +240,7 @@ async fn a_client_with_its_share_of_requests_under_way_is_refused_and_others_are
 }
 
 #[tokio::test]
-async fn everybody_together_is_limited_too() {
+async fn the_total_number_of_connections_is_limited() {
     let server = start(Limits { total: 2, ..limits() }).await;
     let _waiting = [server.begin_to_wait().await, server.begin_to_wait().await];
     let refused = rest(server.connect_from("127.0.0.2").await).await;
@@ -248,7 +248,7 @@ async fn everybody_together_is_limited_too() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_answers_and_for_nothing_else() {
+async fn shutdown_waits_only_for_requests_in_progress() {
     let server = start(limits()).await;
     let mut idle = server.connect().await;
     assert!(ask(&mut idle).await.ends_with("hello"));

@@ -1,4 +1,4 @@
-//! A dump in SQL, as `pg_dump` and `mysqldump` write it: rows of the tables that are wanted, and nothing else of it.
+//! Parser for SQL dumps of `pg_dump` and `mysqldump`. It keeps only the rows of the tables to import.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead};
@@ -15,12 +15,12 @@ const WANTED: &[&str] = &[
     "tags",
     "taggables",
 ];
-/// Columns that rows are looked for by.
+/// Indexed columns, by which rows are looked up.
 const LOOKED_UP: &[&str] = &["user_id", "backup_task_id", "taggable_id"];
-/// A single statement that is longer was not written by a person or their tools.
+/// The longest statement that is buffered. Dump tools do not write longer ones.
 const STATEMENT_BYTES: usize = 256 << 20;
 
-/// A row: what is NULL or missing is not there.
+/// A row by column name. NULL values and missing columns are omitted.
 #[derive(Debug, Clone, Default)]
 pub struct Row(HashMap<String, String>);
 
@@ -41,18 +41,18 @@ impl Row {
 #[derive(Debug, Default)]
 pub struct Dump {
     tables: HashMap<String, Vec<Row>>,
-    /// Rows by table, column and value: looking through all of a table for each row of another would take for ever.
+    /// Index of rows by table, column and value, because joining tables by scanning would be too slow.
     found: HashMap<(String, &'static str, String), Vec<usize>>,
-    /// Of statements that name none.
+    /// Columns by table, for `INSERT` statements without a column list.
     columns: HashMap<String, Vec<String>>,
-    /// Tables and ids of their rows, and the first that came twice: no database has such rows, and each of them would be
-    /// looked up for all others.
+    /// Tables and row ids seen so far, and in `twice` the first duplicate. A real database has no duplicates, and many
+    /// of them would make the joins very slow.
     ids: HashSet<(String, String)>,
     twice: Option<(String, String)>,
 }
 
 impl Dump {
-    /// Reads a dump to its end; one that breaks off is an error.
+    /// Reads a dump to its end. A truncated dump is an error.
     pub fn read(reader: &mut impl BufRead) -> io::Result<Self> {
         let mut dump = Self::default();
         dump.take(reader)?;
@@ -67,7 +67,7 @@ impl Dump {
         self.tables.get(table).into_iter().flatten()
     }
 
-    /// Rows of a table with this value in one of the columns that are looked for by.
+    /// Rows of a table with this value in one of the indexed columns.
     pub fn rows_with(&self, table: &str, column: &'static str, value: &str) -> impl Iterator<Item = &Row> {
         let found = self.found.get(&(table.to_owned(), column, value.to_owned()));
         let rows = self.tables.get(table);
@@ -96,9 +96,9 @@ impl Dump {
         loop {
             line.clear();
             if reader.read_until(b'\n', &mut line)? == 0 {
-                // A dump that broke off would be taken for all there is.
+                // A truncated dump must not be mistaken for a complete one.
                 let is_whole = copying.is_none() && statement.text.is_empty();
-                let broken = || io::Error::new(io::ErrorKind::UnexpectedEof, "the dump breaks off");
+                let broken = || io::Error::new(io::ErrorKind::UnexpectedEof, "the dump is truncated");
                 return if is_whole { Ok(()) } else { Err(broken()) };
             }
             let text = String::from_utf8_lossy(&line);
@@ -168,7 +168,7 @@ fn bare(name: &str) -> String {
     last.trim_matches(['"', '`', ' ']).to_owned()
 }
 
-/// A line of COPY: tabs between values, backslashes before what would be mistaken.
+/// A line of COPY data: values separated by tabs, special characters escaped with backslashes.
 fn copied(columns: &[String], line: &str) -> Row {
     let pairs = columns.iter().zip(line.split('\t')).filter(|(_, value)| *value != "\\N");
     Row(pairs.map(|(name, value)| (name.clone(), unescape(value))).collect())
@@ -189,18 +189,18 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// A statement as far as it was read, with where its end stands: each character is looked at once.
+/// A partially read statement with the state of its scanner, so that each character is scanned only once.
 #[derive(Default)]
 struct Statement {
     text: String,
-    /// MySQL, which quotes names like this, also escapes with backslashes.
+    /// Whether names are quoted with backticks, which means MySQL, where strings have backslash escapes.
     has_backslashes: bool,
     is_inside_text: bool,
     is_escaped: bool,
 }
 
 impl Statement {
-    /// Whether the statement ends with this line, and not inside of a text.
+    /// Returns whether the statement ends with this line, outside of a string.
     fn add_line(&mut self, line: &str) -> bool {
         if self.text.is_empty() {
             let head = line.split('\'').next().unwrap_or_default();
@@ -220,7 +220,7 @@ impl Statement {
     }
 }
 
-/// `(1, 'a', NULL), (2, …)`: each tuple's values.
+/// The values of each tuple in `(1, 'a', NULL), (2, …)`.
 fn tuples(text: &str, has_backslashes: bool) -> Vec<Vec<Option<String>>> {
     let (mut all, mut tuple) = (Vec::new(), Vec::new());
     let (mut word, mut quoted) = (String::new(), None::<String>);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_comes_twice_is_refused() {
+    fn duplicate_ids_are_refused() {
         let text =
             "INSERT INTO tags (id, label) VALUES (1, 'a'), (2, 'b');\nINSERT INTO tags (id, label) VALUES (2, 'c');\n";
         let refused = Dump::read(&mut text.as_bytes()).err().map(|error| error.to_string());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_copy_come_apart() {
+    fn rows_of_copy_are_parsed() {
         let dump = read(
             "--\nCREATE TABLE public.tags (\n    id bigint NOT NULL\n);\nCOPY public.tags (id, label, \"description\") FROM stdin;\n\
              1\ta\\tb\\\\c\\nd\t\\N\n2\tINSERT INTO\t\n\\.\n\nCOPY public.jobs (id) FROM stdin;\n1\n\\.\n",
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_inserts_come_apart() {
+    fn rows_of_inserts_are_parsed() {
         let dump = read(
             "INSERT INTO public.tags (id, label, colour) VALUES (1, 'it''s; a \\', NULL);\n\
              INSERT INTO public.tags (id, label) VALUES (2, 'two\nlines'), (3, E'three'::text);\n",
@@ -313,9 +313,9 @@ mod tests {
         assert_eq!(labels(&dump), ["a'b;\n", "c"]);
     }
 
-    /// Looked through again for each of its lines, this one would take minutes.
+    /// If the whole statement were scanned again for each line, this would take minutes.
     #[test]
-    fn a_statement_of_many_lines_is_looked_through_once() {
+    fn a_statement_of_many_lines_is_scanned_once() {
         let rows: Vec<String> = (0..100_000).map(|number| format!("({number}, 'a''b;\n;', NULL)")).collect();
         let dump = read(&format!("INSERT INTO tags (id, label, colour) VALUES\n{};\n", rows.join(",\n")));
         assert_eq!(labels(&dump).len(), 100_000);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_found_by_the_columns_that_name_others() {
+    fn rows_are_found_by_indexed_columns() {
         let dump = read(
             "INSERT INTO tags (id, user_id, label) VALUES (1, 7, 'a'), (2, 8, 'b'), (3, 7, 'c');\n\
              INSERT INTO taggables (tag_id, taggable_id) VALUES (1, 5);\n",

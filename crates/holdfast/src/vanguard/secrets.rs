@@ -1,4 +1,4 @@
-//! Values as Laravel encrypts them: base64 of JSON with an initialisation vector, AES-256-CBC, and an HMAC over both.
+//! Decrypts values of Laravel: base64 of JSON with an initialisation vector, an AES-256-CBC ciphertext, and an HMAC.
 
 use std::path::Path;
 
@@ -13,15 +13,15 @@ use sha2::Sha256;
 
 use crate::failure::Failure;
 
-/// Some values were encrypted twice; nobody did it more often.
+/// The maximum number of encryption layers. Vanguard encrypted some values twice.
 const LAYERS: usize = 3;
 
-/// The application's key, and those of before.
+/// The application key and previous ones.
 #[derive(Default)]
 pub struct Keys(Vec<[u8; 32]>);
 
 impl Keys {
-    /// From Vanguard's `.env`, or from a file that holds the key alone.
+    /// Reads Vanguard's `.env`, or a file that contains only the key.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::io(&error, path))?;
         let named = |name: &str| {
@@ -35,17 +35,17 @@ impl Keys {
         let keys: Option<Vec<[u8; 32]>> = all.split(',').filter(|key| !key.is_empty()).map(parse).collect();
         match keys {
             Some(keys) if !keys.is_empty() => Ok(Self(keys)),
-            _ => Err(Failure::settings(format!("{} holds no APP_KEY of Vanguard's", path.display()))),
+            _ => Err(Failure::settings(format!("{} does not contain Vanguard's APP_KEY", path.display()))),
         }
     }
 
-    /// The value in the open. What is no encrypted value is taken as it is: older versions did not encrypt.
+    /// Decrypts a value. A value that is not encrypted is returned as it is, because older versions did not encrypt.
     pub fn open(&self, text: &str) -> Result<String, String> {
         let mut text = text.to_owned();
         for _ in 0..LAYERS {
             let Some(payload) = payload(&text) else { return Ok(text) };
             if self.0.is_empty() {
-                return Err("it is encrypted; name Vanguard's .env with --app-key-file".to_owned());
+                return Err("it is encrypted; pass Vanguard's .env with --app-key-file".to_owned());
             }
             let opened = self.0.iter().find_map(|key| decrypt(key, &payload));
             text = opened.ok_or("the application key does not open it")?;
@@ -85,7 +85,7 @@ fn decrypt(key: &[u8; 32], payload: &Value) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Made by `openssl enc -aes-256-cbc` and an HMAC of Python's, as Laravel puts them together.
+    /// Generated with `openssl enc -aes-256-cbc` and Python's HMAC, combined as in Laravel.
     const ONCE: &str = "eyJpdiI6IkFBRUNBd1FGQmdjSUNRb0xEQTBPRHc9PSIsInZhbHVlIjoiVjJsaU1hdHJSY1dLakw4aWV0Y09RUT09IiwibWFjIjoiNGMzYmRkYzFmMzRlNGM4ZjBlMDc3YmViYTNkMzQyOWJjZmQ4Y2FhMmFmMTFmMzNlNmViZmY2MjRiMWQyNGNhZCIsInRhZyI6IiJ9";
     const TWICE: &str = "eyJpdiI6IkVCRVNFeFFWRmhjWUdSb2JIQjBlSHc9PSIsInZhbHVlIjoiMGlOL3pxMVZlbVgzVngyK25uSk9JeG0xUnUwbk5hNzk3UEpQOXpJb0MzRjJabFhEZFV3ZXVsRDl1ZEZ3bEMrRENNaElGRldHWFdCTUo2cmh3Q2xRUHpzamgwTDY1N2FkdVlENTdTRURHUHFDcHVyQmc2aVA3UjV1QVlaSE5QaEV2Znp5U2MvNkRyU3JqMU9RUmVFbVd6MEdPMEFPa04vUEpaSWQwVXY1MThHSGxkTGlZRUZxSTcvMndoYXFuR2tLeEhkT09NZE9yWkRnOVMrTTBscHRZOXF0Qi8zayt2c0x6WTIxT256ZkRCV0RvQUZ5c29nZlVQUHlUamRVRWl5dkU4b05nWWt0MUhCR3RhejJGaGx3SUE9PSIsIm1hYyI6IjhkMmRhODJiYzI1NzJlYTgwOTFiN2JhMTcxMTc5NDMxNTA5NGJlMGUyMjUyMDFlYzYzMTBlMmM0NTZiY2ExYWEiLCJ0YWciOiIifQ==";
 
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_laravel_encrypted_opens() {
+    fn values_encrypted_by_laravel_are_decrypted() {
         let env = "APP_NAME=Vanguard\nAPP_KEY=base64:MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n";
         let previous = "APP_KEY=\"base64:QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=\"\n\
                         APP_PREVIOUS_KEYS=base64:MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_open_is_told() {
+    fn a_wrong_or_missing_key_is_reported() {
         assert!(Keys::default().open(ONCE).unwrap_err().contains("--app-key-file"));
         let other = keys("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA").unwrap();
         assert!(other.open(ONCE).unwrap_err().contains("does not open"));

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use crate::stage::{EMAIL, PASSWORD, Stage, read};
 
-/// The code that an authenticator shows now.
+/// The code that an authenticator app shows now.
 fn code(secret: &str) -> String {
     code_in(secret, 0)
 }
 
-/// The code that it will show in so many seconds, which counts a little early.
+/// The code that it will show in this many seconds; codes are accepted a little early.
 fn code_in(secret: &str, seconds: i64) -> String {
     let totp = totp_rs::Builder::new()
         .with_secret(totp_rs::Secret::try_from_base32(secret).unwrap())
@@ -31,7 +31,7 @@ async fn from_nothing_to_a_restored_file() {
     browser.wait_for_text("Steps to your first verified backup").await;
     stage.assert_accessible("the first steps").await;
 
-    // A server that does not know the key yet: the page says so, shows the command, and sees when it was run.
+    // A server that does not accept the key yet: the page says so, shows the command, and notices when it has been run.
     browser.press("Add a server").await;
     browser.fill("label", "web-1").await;
     browser.fill("ip_address", "127.0.0.1").await;
@@ -54,7 +54,7 @@ async fn from_nothing_to_a_restored_file() {
     browser.press("Add and check").await;
     browser.wait_for_text("Reachable").await;
 
-    // The form teaches: it looks around on the server, says the schedule, and counts.
+    // The form helps: it browses the server, describes the schedule, and estimates the size.
     stage.open("/tasks/new").await;
     browser.fill("label", "web files").await;
     browser.fill("source_path", stage.files.path().to_str().unwrap()).await;
@@ -84,7 +84,7 @@ async fn from_nothing_to_a_restored_file() {
     browser.wait_for_text("Not verified yet").await;
     assert!(browser.address().await.starts_with("/tasks/"), "without a reload");
 
-    // Proven, looked into, searched, taken out, put back.
+    // The backup is verified, browsed, searched, downloaded and restored.
     browser.click("#task-state table a").await;
     browser.press("Verify now").await;
     browser.wait_for_text("Successful").await;
@@ -138,7 +138,7 @@ async fn signing_in_with_a_second_factor() {
     };
     sign_out().await;
     assert_eq!(browser.problems().await, Vec::<String>::new());
-    // The next code of the authenticator: the one that turned it on is used up.
+    // The next code: the one that enabled two-factor authentication cannot be used again.
     stage.sign_in(EMAIL).await;
     browser.wait_for_text("One-time code").await;
     stage.assert_accessible("the question for a code").await;
@@ -184,7 +184,7 @@ async fn tokens_are_shown_once_and_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_fails_is_told_and_what_to_do() {
+async fn a_failing_server_is_reported_with_advice() {
     let mut stage = Stage::signed_in().await;
     let client = stage.client();
     let task = stage.backed_up(&client).await;
@@ -195,7 +195,7 @@ async fn a_server_that_fails_is_told_and_what_to_do() {
     stage.browser.wait_for_text("Failed").await;
     stage.browser.wait_for_text("Check that the server runs").await;
     stage.open("/").await;
-    stage.browser.wait_for_text("1 task needs you.").await;
+    stage.browser.wait_for_text("1 task needs attention.").await;
     stage.open("/tasks?state=failed").await;
     stage.browser.wait_for_text("web files").await;
     assert_eq!(stage.browser.problems().await, Vec::<String>::new());
@@ -222,7 +222,7 @@ async fn nobody_sees_what_is_anothers() {
     assert!(problems.iter().all(|problem| problem.contains("status of 403")), "{problems:?}");
 }
 
-/// With JavaScript off, links and forms alone do everything.
+/// With JavaScript disabled, links and forms are enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_script_everything_still_works() {
     let stage = Stage::signed_in().await;
@@ -264,7 +264,7 @@ async fn a_run_is_watched_while_it_goes_and_cancelled() {
     let stage = Stage::signed_in().await;
     let client = stage.client();
     stage.authorize(&client).await;
-    // A narrow line, so that there is something to watch.
+    // A slow connection, so that there is something to watch.
     let proxy = FaultProxy::start(stage.ssh.port());
     proxy.throttle(300_000);
     std::fs::write(stage.site().join("large"), holdfast_testkit::random(1, 8_000_000)).unwrap();
@@ -285,7 +285,7 @@ async fn a_run_is_watched_while_it_goes_and_cancelled() {
     browser.wait_for_text("Backing up").await;
     stage.assert_accessible("a run that goes on").await;
     let first = browser.evaluate("document.querySelector('progress').value").await.as_f64().unwrap();
-    // The bar moves without a reload, and whoever holds the focus keeps it.
+    // The bar moves without a reload, and the focus stays where it is.
     browser.evaluate("document.querySelector('.live button').focus()").await;
     browser.evaluate("window.isSamePage = true").await;
     browser.wait_for(&format!("document.querySelector('progress').value > {first}")).await;

@@ -5,12 +5,12 @@ use serde_json::json;
 
 use crate::stage::{EMAIL, PASSWORD, Stage};
 
-/// What people call their things.
+/// Difficult labels: markup, right-to-left text, and a long word.
 const HOSTILE: [&str; 3] =
     ["<img src=x onerror=alert(1)>", "نسخة احتياطية", "wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww"];
 
-/// Every page that a signed-in person can open, with something on it.
-async fn furnish(stage: &Stage) -> Vec<String> {
+/// Creates data for every page, and returns the paths of all pages that a signed-in user can open.
+async fn set_up(stage: &Stage) -> Vec<String> {
     let client = stage.client();
     let task = stage.backed_up(&client).await;
     for label in HOSTILE {
@@ -74,11 +74,11 @@ async fn furnish(stage: &Stage) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_page_is_sound() {
+async fn every_page_is_accessible_and_without_console_errors() {
     let stage = Stage::signed_in().await;
     let browser = &stage.browser;
     let mut problems = Vec::new();
-    for path in furnish(&stage).await {
+    for path in set_up(&stage).await {
         browser.set_width(1280, 900).await;
         stage.open(&path).await;
         for message in browser.problems().await {
@@ -94,7 +94,7 @@ async fn every_page_is_sound() {
             problems.push(format!("{path}: {width} wide on a phone"));
         }
     }
-    // What only somebody who is not signed in sees, and what follows from forms.
+    // Pages that only signed-out visitors see, and responses to forms.
     browser.set_width(1280, 900).await;
     stage.open("/servers/new").await;
     browser.fill("label", "x").await;
@@ -176,7 +176,7 @@ async fn the_keyboard_reaches_everything() {
     assert_eq!(browser.problems().await, Vec::<String>::new());
 }
 
-/// The pictures of the README, and of whatever page one wants to look at; `cargo xtask screenshots` makes them.
+/// Takes the screenshots of the README; run by `cargo xtask screenshots`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "writes files; run by cargo xtask screenshots"]
 async fn screenshots() {
@@ -214,7 +214,7 @@ async fn screenshots() {
     }
 }
 
-/// Tasks as a small company has them.
+/// Creates sample tasks of a small company.
 async fn furnish_nicely(stage: &Stage, client: &Client) {
     client.post("/api/tags", json!({"label": "production", "colour": "#a8201a"})).await.id(201);
     let stream = json!({"label": "team chat", "type": "slack", "value": "https://127.0.0.1:1/hook"});

@@ -15,16 +15,16 @@ pub struct Stage {
     pub service: Service,
     pub installation: Installation,
     pub ssh: SshServer,
-    /// What the server has.
+    /// The files on the server.
     pub files: TempDir,
     axe: Option<String>,
 }
 
 impl Stage {
-    /// Nobody has signed in yet.
+    /// A new service, without an account.
     pub async fn empty() -> Self {
         let installation = Installation::new(Engine::Sqlite).await;
-        // Tests sign in more often than people do.
+        // Tests sign in more often than the limit allows.
         let service = installation.serve(&[("HOLDFAST_SIGN_INS_PER_MINUTE", "1000")]);
         let files = tempfile::Builder::new().prefix("www-").rand_bytes(4).tempdir().unwrap();
         let site = files.path().join("site");
@@ -39,7 +39,7 @@ impl Stage {
         Self { browser: Chromium::start().await, service, installation, ssh: SshServer::start(), files, axe }
     }
 
-    /// Ada has signed in.
+    /// A new service, with Ada signed in.
     pub async fn signed_in() -> Self {
         let stage = Self::empty().await;
         stage.claim().await;
@@ -59,7 +59,7 @@ impl Stage {
         self.files.path().join("site")
     }
 
-    /// Opens the link of the first start and makes the account.
+    /// Opens the link of the first start and creates the account.
     pub async fn claim(&self) {
         let link = self.service.greeting.split_whitespace().find(|word| word.contains("/set-up/")).unwrap();
         self.browser.open(link).await;
@@ -71,7 +71,7 @@ impl Stage {
         self.browser.wait_for("location.pathname === '/'").await;
     }
 
-    /// What axe finds on the page that is open, in both themes. Nothing where there is no axe.
+    /// The problems that axe finds on the current page, in both themes. Empty when axe is not available.
     pub async fn look(&self, name: &str) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(axe) = &self.axe {
@@ -84,7 +84,7 @@ impl Stage {
         problems
     }
 
-    /// The page that is open is one for everybody.
+    /// Asserts that the current page has no accessibility problems.
     pub async fn assert_accessible(&self, name: &str) {
         assert_eq!(self.look(name).await, Vec::<String>::new());
     }
@@ -96,14 +96,14 @@ impl Stage {
         self.browser.press("Sign in").await;
     }
 
-    /// A caller of the API in Ada's name.
+    /// An API client with a token of Ada.
     pub fn client(&self) -> Client {
         let arguments = ["token", "create", "--user", EMAIL, "--name", "test", "--all-scopes"];
         let token = self.installation.succeed(&arguments, "");
         self.service.client().with_token(&token)
     }
 
-    /// Lets Ada's key into the server.
+    /// Authorizes Ada's key on the server.
     pub async fn authorize(&self, client: &Client) {
         let key = client.get("/api/ssh-key").await.data(200);
         self.ssh.authorize(key["public_key"].as_str().unwrap());
@@ -113,7 +113,7 @@ impl Stage {
         json!({"label": "web-1", "ip_address": "127.0.0.1", "port": self.ssh.port(), "username": self.ssh.username()})
     }
 
-    /// A server, a destination and a task with a backup, made through the API. Gives the task.
+    /// Creates a server, a destination and a task with a backup through the API. Returns the task.
     pub async fn backed_up(&self, client: &Client) -> i64 {
         self.authorize(client).await;
         let server = client.post("/api/remote-servers", self.server_body()).await.id(201);

@@ -5,7 +5,7 @@ use holdfast_testkit::Engine;
 use crate::process::Installation;
 
 #[tokio::test]
-async fn accounts_and_tokens_are_managed_beside_a_running_service() {
+async fn accounts_and_tokens_are_managed_while_the_service_runs() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let installation = Installation::new(engine).await;
         let service = installation.serve(&[]);
@@ -87,8 +87,8 @@ async fn the_key_is_rotated_while_the_service_runs() {
         let task = create_task(&client).await;
         let trigger = format!("/api/backup-tasks/{task}/trigger-url");
         let secret = client.act(&trigger).await.data(200)["secret"].as_str().unwrap().to_owned();
-        assert!(installation.succeed(&["key", "rotate"], "").contains("1 secrets are sealed anew"));
-        // The service opens with the new key what was sealed with the old one, and goes on sealing.
+        assert!(installation.succeed(&["key", "rotate"], "").contains("1 secrets were re-encrypted"));
+        // The running service can use the re-encrypted secrets, and encrypts new ones.
         let hook = format!("/webhooks/backup-tasks/{task}/run?secret={secret}");
         client.without_token().act(&hook).await.expect(202);
         client.act(&trigger).await.data(200);

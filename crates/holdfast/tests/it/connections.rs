@@ -14,7 +14,7 @@ fn connect(service: &Service) -> TcpStream {
     TcpStream::connect(service.base_url.trim_start_matches("http://")).unwrap()
 }
 
-/// What a new client gets for an ordinary request.
+/// The response to an ordinary request of a new client.
 fn ask(service: &Service) -> String {
     let mut stream = connect(service);
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
@@ -34,7 +34,7 @@ async fn closed(service: &Service, reason: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn slow_clients_stop_nobody_and_are_told_of() {
+async fn slow_clients_block_nobody_and_are_counted() {
     let installation = Installation::new(Engine::Sqlite).await;
     let service = installation.serve(&[("HOLDFAST_CONNECTIONS", "64"), ("HOLDFAST_HEADER_SECS", "3")]);
     for reason in ["header_timeout", "idle_timeout", "slow_request", "slow_answer", "made_room", "client_limit"] {
@@ -43,7 +43,7 @@ async fn slow_clients_stop_nobody_and_are_told_of() {
     let mut slow = Vec::new();
     for number in 0..400 {
         let mut stream = connect(&service);
-        // It may be closed already to make room for the next.
+        // The service may already have closed it to make room.
         drop(stream.write_all(if number % 2 == 0 { HALF_A_REQUEST } else { b"" }));
         slow.push(stream);
         if number % 20 == 0 {
@@ -52,7 +52,7 @@ async fn slow_clients_stop_nobody_and_are_told_of() {
     }
     assert!(closed(&service, "made_room").await > 300.0);
     assert!(counted(&service, "holdfast_connections_open").await <= 64.0);
-    // The rest of them runs out of time.
+    // The remaining ones time out.
     let deadline = Instant::now() + Duration::from_secs(20);
     while closed(&service, "header_timeout").await < 10.0 {
         assert!(Instant::now() < deadline, "nobody is closed");
@@ -65,7 +65,7 @@ async fn slow_clients_stop_nobody_and_are_told_of() {
 }
 
 #[tokio::test]
-async fn few_open_files_leave_room_for_the_database() {
+async fn a_low_limit_on_open_files_leaves_room_for_the_database() {
     let installation = Installation::new(Engine::Sqlite).await;
     let mut command = Command::new("sh");
     let binary = env!("CARGO_BIN_EXE_holdfast");
@@ -84,7 +84,7 @@ async fn few_open_files_leave_room_for_the_database() {
 }
 
 #[tokio::test]
-async fn the_first_answer_comes_when_the_administrator_exists() {
+async fn the_first_request_is_answered_after_the_administrator_was_created() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let installation = Installation::new(engine).await;
         let address = format!("127.0.0.1:{}", free_port());

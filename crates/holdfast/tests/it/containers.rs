@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::process::{Installation, run};
 
-/// What compose.postgres.yaml starts, without an engine for containers: its variables, its commands, its health checks.
+/// The environment variables of compose.postgres.yaml. The test runs its commands and health checks without containers.
 fn variables() -> Vec<(String, String)> {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../compose.postgres.yaml")).unwrap();
     let anchor = text.split("environment: &environment\n").nth(1).unwrap();
@@ -18,14 +18,14 @@ struct Worker(Child);
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Either it has ended already, or this ends it.
+        // Errors are ignored: it may have exited already.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_process_for_people_and_two_for_the_work() {
+async fn one_web_process_and_two_workers_share_a_database() {
     let installation = Installation::new(Engine::Postgres).await;
     let secrets = installation.folder.path().join("secrets");
     std::fs::create_dir(&secrets).unwrap();
@@ -42,7 +42,7 @@ async fn one_process_for_people_and_two_for_the_work() {
         names,
         ["HOLDFAST_DATABASE_URL_FILE", "HOLDFAST_MASTER_KEY_FILE", "HOLDFAST_BASE_URL", "HOLDFAST_METRICS_LISTEN"]
     );
-    // Each container has a folder and an address of its own.
+    // Each container has its own folder and address.
     let container = |number: usize, arguments: &[&str], listen: u16, figures: u16| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         command.args(arguments).env_clear().env("HOLDFAST_LISTEN", format!("127.0.0.1:{listen}"));
@@ -107,7 +107,7 @@ async fn one_process_for_people_and_two_for_the_work() {
         "time_to_run_at": "03:00", "remote_server_id": server, "backup_destination_id": bucket});
     let task = client.post("/api/backup-tasks", task).await.id(201);
     client.run_task(task).await;
-    // One of them is gone; the other goes on, and figures are to be had from it.
+    // One worker is gone; the other continues, and serves metrics.
     drop(first);
     client.run_task(task).await;
     let backups = client.get("/api/backups").await.data(200);

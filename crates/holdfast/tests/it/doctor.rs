@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::process::Installation;
 
-/// Everything that can be wrong, each with its own line and what to do.
+/// Each problem has its own line with advice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
     let installation = Installation::new(Engine::Sqlite).await;
@@ -15,7 +15,7 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
     let token = installation.succeed(&token, "");
     let service = installation.serve(&[]);
     let client = service.client().with_token(&token);
-    // A server without a single program for databases, and one that is not there.
+    // A server without database programs, and an unreachable one.
     let programs = tempfile::tempdir().unwrap();
     for program in ["sh", "tar", "find", "uname"] {
         let found = std::path::Path::new("/bin").join(program);
@@ -73,6 +73,6 @@ async fn the_doctor_finds_what_is_wrong_and_says_what_to_do() {
     drop(service);
     let output = installation.run(&["doctor", "--offline"], "");
     let said = String::from_utf8(output.stdout).unwrap();
-    // A service that was killed is missed after a minute; nothing else is wrong yet.
+    // A killed service is reported after a minute; there are no other problems yet.
     assert_eq!(said.matches("PROBLEM").count(), usize::from(!output.status.success()), "{said}");
 }

@@ -1,35 +1,35 @@
-//! The built binary, as an operator meets it.
-#![allow(clippy::print_stderr, reason = "a test that leaves something out says so")]
+//! The built binary, from the perspective of an operator.
+#![allow(clippy::print_stderr, reason = "tests that skip something print a message")]
 
-/// Accounts and tokens from the command line, beside a running service.
+/// Accounts, tokens and keys from the command line, while the service runs.
 mod commands;
-/// Slow and many clients beside ordinary ones.
+/// Ordinary clients next to many slow ones.
 mod connections;
-/// What the files for containers start.
+/// The commands of the compose files.
 mod containers;
-/// What an operator who asks is told.
+/// `holdfast doctor`.
 mod doctor;
 /// The service as a process.
 mod process;
-/// A real nginx in front, as the manual says.
+/// Behind a real nginx, configured as in the manual.
 mod proxy;
-/// The README, followed to the letter.
+/// The commands of the README.
 mod readme;
-/// Answers of the first release, asked for again.
+/// Recorded responses of the first release.
 mod recorded;
-/// Recovery by hand, as the page on it says, and the demo.
+/// Manual recovery as documented, and the demo.
 mod recover;
-/// The command line of somebody elsewhere, and what it says when something is wrong.
+/// The command line against a remote service, and its error messages.
 mod remote;
-/// That no secret turns up where it does not belong.
+/// Secrets do not leak.
 mod secrets;
-/// Starting, stopping, being killed, being told nonsense.
+/// Starting, stopping, crashes, invalid settings.
 mod start;
-/// Killed, stopped and cut off, again and again; then the books are checked.
+/// Repeated kills and faults, followed by consistency checks.
 mod torture;
-/// Moving to another installation, and coming back from a bucket alone.
+/// Moving to another installation, and recovery from a destination.
 mod transfer;
-/// States that older versions left.
+/// Upgrades from older versions.
 mod upgrade;
-/// From another product's database.
+/// Imports from Vanguard.
 mod vanguard;

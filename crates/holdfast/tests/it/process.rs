@@ -26,7 +26,7 @@ impl Installation {
         self.folder.path().join("data")
     }
 
-    /// The binary with nothing of our own environment.
+    /// The binary, without the environment of the tests.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         command.args(arguments).env_clear().env("HOLDFAST_DATA_DIR", self.data_dir());
@@ -40,7 +40,7 @@ impl Installation {
         run(&mut self.command(arguments), input)
     }
 
-    /// Runs a command that must succeed, and gives what it printed.
+    /// Runs a command, which must succeed, and returns its output.
     #[track_caller]
     pub fn succeed(&self, arguments: &[&str], input: &str) -> String {
         let output = self.run(arguments, input);
@@ -64,11 +64,11 @@ pub struct Service {
     child: Child,
     pub base_url: String,
     pub greeting: String,
-    /// Everything it wrote to standard error.
+    /// Its standard error so far.
     pub log: Arc<Mutex<String>>,
 }
 
-/// The service of somebody with this home and no settings but its port.
+/// Starts the service with this home folder and no settings except the port.
 pub fn start_in(home: &Path, port: u16) -> Service {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     command.env_clear().env("HOME", home);
@@ -111,7 +111,7 @@ impl Service {
         assert!(sent.unwrap().success());
     }
 
-    /// Waits for its end and gives its exit code; `None` when a signal ended it.
+    /// Waits until it exits and returns its exit code; `None` when a signal ended it.
     pub fn wait(mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(40);
         loop {
@@ -126,7 +126,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Either it has ended already, or this ends it.
+        // Errors are ignored: it may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -13,7 +13,7 @@ use crate::process::{Installation, Service};
 const EMAIL: &str = "ada@example.org";
 const PASSWORD: &str = "correct horse battery";
 
-/// A real nginx with the configuration of the manual, but for names and ports; ended when dropped.
+/// A real nginx with the configuration of the manual, except for names and ports; killed when dropped.
 struct Nginx {
     child: Child,
     url: String,
@@ -67,7 +67,7 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Either it has ended already, or this ends it.
+        // Errors are ignored: it may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -92,7 +92,7 @@ fn plain(cookie: &str) -> String {
     cookie.split(';').next().unwrap().to_owned()
 }
 
-/// Signs in with the form, as a browser does; gives the session's cookie.
+/// Signs in with the form, as a browser does; returns the session cookie.
 async fn sign_in(http: &reqwest::Client, url: &str) -> String {
     let page = http.get(format!("{url}/sign-in")).send().await.unwrap();
     let visitor = plain(&cookie(&page, "holdfast_visitor").unwrap());
@@ -128,24 +128,24 @@ async fn everything_works_behind_the_proxy_of_the_manual() {
     let token = installation.succeed(&token, "");
     let http = browser();
 
-    // The API, with addresses of its own in what it says.
+    // The API, with the public URL in its links.
     let call = |path: &str| http.get(format!("{url}{path}")).bearer_auth(&token);
     let page = call("/api/tags?per_page=1").send().await.unwrap();
     assert_eq!(page.status(), StatusCode::OK);
     let page: serde_json::Value = serde_json::from_str(&page.text().await.unwrap()).unwrap();
     assert!(page["links"]["first"].as_str().unwrap().starts_with(&url), "{page}");
-    // Figures are not for whoever comes through a proxy, nor for what may be one.
+    // Metrics are not served through a proxy, nor to an address that may be one.
     assert_eq!(call("/metrics").send().await.unwrap().status(), StatusCode::NOT_FOUND);
     assert_eq!(service.client().get("/metrics").await.status, 404);
     assert_eq!(call("/readyz").send().await.unwrap().status(), StatusCode::OK);
 
-    // Pages: signing in, cookies for https alone, what a client claims to be does not count.
+    // Pages: signing in, secure cookies, and a forged client address is ignored.
     let session = sign_in(&http, &url).await;
     let audit = http.get(format!("{url}/account/security")).header(header::COOKIE, &session).send().await.unwrap();
     let audit = audit.text().await.unwrap();
     assert!(audit.contains("127.0.0.1") && !audit.contains("203.0.113.9"), "{audit}");
 
-    // Live pages: what happens is heard of at once, not when a buffer is full.
+    // Live pages: events arrive at once, not when a buffer is full.
     let live = http.get(format!("{url}/live")).header(header::COOKIE, &session).send().await.unwrap();
     assert_eq!(live.status(), StatusCode::OK);
     let mut events = live.bytes_stream();
@@ -153,9 +153,9 @@ async fn everything_works_behind_the_proxy_of_the_manual() {
     assert!(!first.is_empty());
     drop(events);
 
-    // What is too large is refused by the proxy before it reaches anybody.
+    // The proxy refuses large bodies before they reach the service.
     let large = json!({"label": "x".repeat(2 << 20)}).to_string();
     let refused = http.post(format!("{url}/api/tags")).bearer_auth(&token).body(large).send().await.unwrap();
     assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
-    assert!(refused.text().await.unwrap().contains("nginx"), "Holdfast was asked");
+    assert!(refused.text().await.unwrap().contains("nginx"), "the request reached Holdfast");
 }

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::process::{Service, start_in};
 
-/// The commands of a document, as somebody copies them, block by block.
+/// The code blocks of a document.
 fn blocks(path: &str) -> Vec<String> {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap();
     let (mut blocks, mut block) = (Vec::new(), None::<String>);
@@ -16,7 +16,7 @@ fn blocks(path: &str) -> Vec<String> {
         match (line.trim(), &mut block) {
             ("```sh", _) => block = Some(String::new()),
             ("```", Some(_)) => blocks.extend(block.take()),
-            // Lists indent their blocks; heredocs end at the margin.
+            // Blocks in lists are indented, but heredocs must end at the first column.
             (_, Some(block)) => *block += &format!("{}\n", line.strip_prefix("   ").unwrap_or(line)),
             _ => {}
         }
@@ -24,7 +24,7 @@ fn blocks(path: &str) -> Vec<String> {
     blocks
 }
 
-/// Somebody with a fresh home and the program.
+/// A new user, with an empty home folder and the program.
 struct Newcomer {
     home: TempDir,
     port: u16,
@@ -42,7 +42,7 @@ impl Newcomer {
         Self { home, port, _service: service }
     }
 
-    /// Types commands into the same shell as before, and gives what it said.
+    /// Runs commands in the same shell state as before, and returns the output.
     fn follow(&self, commands: &str) -> String {
         let whole = format!(
             "set -euo pipefail\n[ ! -e state ] || . ./state\n{commands}\n\
@@ -58,16 +58,16 @@ impl Newcomer {
     }
 }
 
-/// The text with what is different here.
+/// Replaces the values that differ in the test.
 fn here(text: &str, changes: &[(&str, String)]) -> String {
     changes.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// An empty environment, the program, and the README: from nothing to a proven backup and its restore.
+/// Follows the README in an empty environment, to a verified backup and its restore.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn somebody_who_follows_the_readme_gets_there() {
     let newcomer = Newcomer::new();
-    // A server of theirs, that they can already get into.
+    // A server that the user can already log in to.
     let there = tempfile::tempdir().unwrap();
     let ssh = SshServer::builder().set_env("HOME", there.path().to_str().unwrap()).start();
     let keys = newcomer.home.path().join(".ssh");
@@ -85,7 +85,7 @@ async fn somebody_who_follows_the_readme_gets_there() {
         ("SERVER=web-1.example.org PORT=22 ACCOUNT=backup FOLDER=/var/www", own),
         ("127.0.0.1:8080", format!("127.0.0.1:{}", newcomer.port)),
         ("/tmp/restored", restored.display().to_string()),
-        // They know their server, and its key.
+        // The user accepts the host key and has their own key.
         ("ssh -p", format!("ssh -i {} -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -p", key.display())),
     ];
     let blocks = blocks("README.md");
@@ -97,17 +97,17 @@ async fn somebody_who_follows_the_readme_gets_there() {
     for (number, block) in blocks.iter().enumerate() {
         said += &newcomer.follow(&here(block, &changes));
         if number == 2 {
-            // The private server has its keys elsewhere than at home.
+            // The test server does not read its keys from the home folder.
             let installed = std::fs::read_to_string(there.path().join(".ssh/authorized_keys")).unwrap();
             assert!(installed.starts_with("ssh-ed25519 ") && installed.lines().count() == 1, "{installed}");
             ssh.authorize(installed.trim());
         }
     }
-    assert!(said.contains("3 to make") && said.contains("online"), "{said}");
+    assert!(said.contains("3 to create") && said.contains("online"), "{said}");
     assert_same(&Fingerprint::of(&folder), &Fingerprint::of(&restored));
 }
 
-/// The guide to the API, typed as it stands.
+/// Runs the commands of the API guide unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn somebody_who_follows_the_guide_to_the_api_gets_there() {
     let newcomer = Newcomer::new();
@@ -123,7 +123,7 @@ async fn somebody_who_follows_the_guide_to_the_api_gets_there() {
         ("\"ip_address\": \"web-1.example.org\", \"username\": \"backup\"", server),
         ("/var/www", folder.display().to_string()),
         ("/srv/restored", restored.display().to_string()),
-        // What is refused ends it.
+        // Failed requests end the script.
         ("curl --silent", "curl --silent --fail-with-body".to_owned()),
     ];
     let mut client = None;

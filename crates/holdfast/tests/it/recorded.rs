@@ -1,8 +1,8 @@
-//! Clients of the first release notice nothing: requests that it answered get the same answers.
+//! Compatibility with clients of the first release: its requests still get the same responses.
 //!
-//! `tests/recorded/requests.txt` has the requests, `tests/recorded/answers.txt` what the first release (56aeab8) answered,
-//! value by value in the order of the body. `HOLDFAST_RECORD_WITH=<its binary> cargo test -p holdfast recorded` writes the
-//! answers anew. Times, ports, sizes and texts of logs differ from run to run and are not compared.
+//! `tests/recorded/requests.txt` has the requests, `tests/recorded/answers.txt` the responses of the first release
+//! (56aeab8), value by value in the order of the body. `HOLDFAST_RECORD_WITH=<its binary> cargo test -p holdfast
+//! recorded` records them again. Times, ports, sizes and texts of logs differ from run to run and are not compared.
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use serde_json::Value;
 
 use crate::process::{Installation, Service};
 
-/// What later versions add to answers, as the contract allows; each at any depth.
+/// Fields that later versions add to responses, as the contract allows; each at any depth.
 const ADDED: &[&str] =
     &["one_file_system", "protection", "keeps_versions", "schedule.time_to_run_at", "schedule.timezone"];
 
-/// What differs from run to run: only whether there is a value is compared.
+/// Fields that differ from run to run: only whether they have a value is compared.
 const DIFFERS: &[&str] = &[
     "output",
     "public_key",
@@ -36,7 +36,7 @@ const DIFFERS: &[&str] = &[
     "next_run_human",
     "port",
     "username",
-    // The first release counted what it was sent, not what it wrote.
+    // The first release counted the entries it received, not those it wrote.
     "files",
 ];
 
@@ -44,7 +44,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded")
 }
 
-/// The values of a JSON document in the order in which they stand, each with its place.
+/// The values of a JSON document in their original order, each with its path.
 #[derive(Default)]
 struct Values(Vec<(String, String)>);
 
@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for Values {
     }
 }
 
-/// A moment, as answers write it: `2025-01-31T03:00:00Z`, with or without fractions, or with a space and no zone.
+/// Whether this is a time: `2025-01-31T03:00:00Z`, with or without fractions, or with a space and no zone.
 fn is_time(text: &str) -> bool {
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     shape.starts_with("\"0000-00-00T00:00:00") || shape == "\"0000-00-00 00:00:00\""
@@ -188,7 +188,7 @@ impl Scene {
         scene.furnished().await
     }
 
-    /// Two people, their tokens, a folder to copy and a server that lets its owner in.
+    /// Creates two users with tokens, a folder to back up, and a server that accepts its owner's key.
     async fn furnished(mut self) -> Self {
         for (email, name) in [("ada@example.org", "Ada King"), ("bob@example.org", "Bob")] {
             let create = ["user", "create", "--email", email, "--name", name, "--timezone", "Europe/Berlin"];
@@ -238,14 +238,14 @@ impl Scene {
             .replace("$TARGET", &path("target"))
     }
 
-    /// Plays one line; gives the answer when there is one to compare.
+    /// Executes one line; returns the response if it is to be compared.
     async fn play(&mut self, line: &str) -> Option<String> {
         let mut parts = line.splitn(4, ' ');
         let mut next = || parts.next().unwrap_or_default();
         let (who, method, path, body) = (next(), next(), next(), next());
         match who {
             "work" => {
-                // A process with workers takes the place of the one without.
+                // Replaces the process without workers by one with a worker.
                 self.service = serve(&self.installation, &self.binary, "1");
                 None
             }

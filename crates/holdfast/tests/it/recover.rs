@@ -32,7 +32,7 @@ fn follow(commands: &str, environment: &[(&str, &str)]) {
     assert!(output.status.success(), "{commands}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// `age` reads passwords from a terminal alone, so it gets one.
+/// `age` reads passwords only from a terminal, so this provides one.
 fn follow_on_terminal(commands: &str, environment: &[(&str, &str)]) {
     let typed = format!(
         "(sleep 0.5; printf '%s\\n' '{PASSWORD}') | script --quiet --return --command \"bash -c \\\"\\$COMMANDS\\\"\" /dev/null"
@@ -67,9 +67,9 @@ impl Place {
     }
 }
 
-/// The page is followed to the letter, with the service gone and its database and key with it.
+/// Runs the commands of the page without the service, its database and its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_on_recovery_is_true() {
+async fn the_commands_of_the_recovery_page_work() {
     let installation = Installation::new(Engine::Sqlite).await;
     let environment = [
         ("HOLDFAST_ADMIN_EMAIL", "root@example.org"),
@@ -154,7 +154,7 @@ async fn the_page_on_recovery_is_true() {
     follow_with(block("All databases of a MySQL or MariaDB server", 0), &environment);
     assert_eq!(mariadb.sql(&shop, "SELECT SUM(a) FROM t").trim(), "3");
 
-    // And with the binary alone.
+    // With only the binary.
     let bin = Path::new(env!("CARGO_BIN_EXE_holdfast")).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let password_file = work.path().join("password");
@@ -168,14 +168,14 @@ async fn the_page_on_recovery_is_true() {
         ("PASSWORD_FILE", password_file.to_str().unwrap()),
     ];
     follow(block("With Holdfast's binary alone", 0), &environment);
-    // The binary writes no pipes and no holes; microseconds are what the archive's index keeps.
+    // The binary creates neither pipes nor holes, and the index of an archive stores microseconds.
     std::fs::remove_file(source.join("fifo")).ok();
     let ignore = Ignore { holes: true, link_times: true, nanoseconds: true, folder_times: true, ..Ignore::default() };
     assert_same_but(&without_pipes(&source), &Fingerprint::of(&extracted), ignore);
     follow(block("With Holdfast's binary alone", 1), &environment);
     follow("tar --list --file \"$PLAIN\" > /dev/null", &environment);
 
-    // A wrong password is told, and leaves no file.
+    // A wrong password is reported, and leaves no file.
     let mut wrong = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     let missing = work.path().join("missing");
     wrong.args(["backup", "decrypt", &sealed, "--output"]).arg(&missing).env_clear();
@@ -192,7 +192,7 @@ fn without_pipes(folder: &Path) -> Fingerprint {
 }
 
 #[test]
-fn the_demo_shows_the_whole_job_and_leaves_nothing() {
+fn the_demo_backs_up_and_restores_and_leaves_nothing_behind() {
     let temporary = tempfile::tempdir().unwrap();
     let mut demo = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     demo.args(["demo", "--no-stay", "--listen", "127.0.0.1:0"]).env_clear();

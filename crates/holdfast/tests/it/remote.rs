@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::process::{Installation, Service, run};
 
-/// A service, a server with files, and the command line of somebody elsewhere.
+/// A service, a server with files, and the command line of a remote user.
 struct Elsewhere {
     service: Service,
     _installation: Installation,
@@ -48,7 +48,7 @@ impl Elsewhere {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// The command line, with an address and a token and nothing else.
+    /// The command line, with only the URL and a token.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         command.args(arguments).env_clear();
@@ -57,7 +57,7 @@ impl Elsewhere {
         command
     }
 
-    /// Exit code and all that was said.
+    /// The exit code and all output.
     fn try_run(&self, arguments: &[&str]) -> (i32, String) {
         let output = run(&mut self.command(arguments), "");
         let text = [output.stdout, output.stderr].concat();
@@ -78,7 +78,7 @@ impl Elsewhere {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
     }
 
-    /// The file that describes everything.
+    /// Writes the file that describes all resources.
     fn describe(&self, keep: u32, more: &str) -> String {
         std::fs::write(self.path("password"), "correct horse battery\n").unwrap();
         let text = format!(
@@ -135,9 +135,9 @@ backup_tasks:
     }
 }
 
-/// From a file to a restored tree, with nothing but the command line of another machine.
+/// From a file to a restored tree, with only the command line on another machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_and_a_few_commands_do_the_whole_job() {
+async fn a_task_is_applied_from_a_file_backed_up_and_restored() {
     let at = Elsewhere::new().await;
     at.describe(3, "");
     let (code, said) = at.apply(&["--check"]);
@@ -146,9 +146,9 @@ async fn a_file_and_a_few_commands_do_the_whole_job() {
     let (code, said) = at.apply(&[]);
     assert!(code == 2 && said.contains("--yes"), "nobody confirms what nobody sees: {said}");
     let (code, said) = at.apply(&["--yes"]);
-    assert!(code == 0 && said.contains("5 to make, 0 to change") && said.contains("made task"), "{said}");
+    assert!(code == 0 && said.contains("5 to create, 0 to change") && said.contains("created task"), "{said}");
     let (code, said) = at.apply(&["--yes"]);
-    assert!(code == 0 && said.contains("Nothing to do: 5 as in the file."), "once more is the same: {said}");
+    assert!(code == 0 && said.contains("Nothing to do: 5 unchanged."), "once more is the same: {said}");
     let (code, said) = at.apply(&["--check"]);
     assert_eq!(code, 0, "{said}");
 
@@ -194,9 +194,9 @@ async fn a_file_and_a_few_commands_do_the_whole_job() {
     let many = at.json(&["backup", "entries", &id, "--path", "many"]);
     assert_eq!(many.as_array().unwrap().len(), 130, "all pages of it");
     let (code, said) = at.try_run(&["backup", "download", &id, "--output", &whole]);
-    assert!(code == 2 && said.contains("is there already"), "nothing is overwritten: {said}");
+    assert!(code == 2 && said.contains("already exists"), "nothing is overwritten: {said}");
 
-    // What somebody changed by hand is seen and put right; what the file does not name stays.
+    // Manual changes are detected and reverted; resources that are not in the file stay.
     at.client.post("/api/tags", json!({"label": "by hand"})).await.expect(201);
     at.client.put("/api/backup-tasks/1", json!({"maximum_backups_to_keep": 9, "tag_ids": []})).await.expect(200);
     at.succeed(&["task", "pause", "web files"]);
@@ -215,7 +215,7 @@ async fn a_file_and_a_few_commands_do_the_whole_job() {
     assert!(code == 0 && said.contains("changed task"), "{said}");
     let task = at.json(&["task", "show", "1"]);
     assert!(task["paused_at"].is_null() && task["storage"]["max_backups"] == 3 && task["tag_ids"] == json!([1]));
-    // Leaving a cron expression really leaves it.
+    // A cron expression that is not in the file is removed.
     at.client
         .put("/api/backup-tasks/1", json!({"frequency": "custom", "custom_cron": "*/5 * * * *"}))
         .await
@@ -227,9 +227,9 @@ async fn a_file_and_a_few_commands_do_the_whole_job() {
     assert!(code == 0 && said.contains("encryption_password: (secret) -> (secret)"), "{said}");
 }
 
-/// Scripts look at the code, people at the one line.
+/// Scripts check the exit code, people read the message.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_goes_wrong_has_a_code_of_its_own_and_one_line() {
+async fn failures_have_their_own_exit_code_and_one_line() {
     let at = Elsewhere::new().await;
     at.describe(1, "");
     at.apply(&["-y"]);
@@ -246,7 +246,7 @@ async fn what_goes_wrong_has_a_code_of_its_own_and_one_line() {
     one_line(&["task", "list", "--url", &format!("http://127.0.0.1:{}", free_port())], 10, "cannot reach");
     one_line(&["task", "list", "--url", "nonsense"], 2, "no URL");
     one_line(&["backup", "restore", "1", "--server", "web-1", "--path", "/x"], 12, "");
-    // A run that fails is a failure of the command that waits for it.
+    // A command that waits for a run fails if the run fails.
     std::fs::remove_dir_all(at.path("source")).unwrap();
     let (code, said) = at.try_run(&["task", "run", "web files", "--wait"]);
     assert!(code == 13 && said.lines().last().unwrap().contains("is failed (source_missing)"), "{code} {said}");
@@ -257,9 +257,9 @@ async fn what_goes_wrong_has_a_code_of_its_own_and_one_line() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("HOLDFAST_URL"));
 }
 
-/// Permission, disk, port and version: as an operator meets them.
+/// Permissions, disk space, port and version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_that_fails_says_why_in_one_line_with_a_code_of_its_own() {
+async fn a_failed_start_reports_why_in_one_line_with_its_own_exit_code() {
     let mut codes = Vec::new();
     let mut check = |what: &str, mut command: Command, code: i32, expected: &str| {
         let output = run(command.env("HOLDFAST_LOG", "off"), "");
@@ -276,7 +276,7 @@ async fn a_start_that_fails_says_why_in_one_line_with_a_code_of_its_own() {
     drop(service);
     check("a typo", installation.command(&["sevre"]), 2, "serve");
 
-    // As somebody else: root may do everything.
+    // As another user, because root may write everywhere.
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = as_nobody(&["serve"]);
@@ -302,7 +302,7 @@ async fn a_start_that_fails_says_why_in_one_line_with_a_code_of_its_own() {
     check("a master key that is none", installation.command(&["serve"]), 3, "no valid master key");
 }
 
-/// The binary for a user who owns nothing.
+/// Runs the binary as an unprivileged user.
 fn as_nobody(arguments: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);

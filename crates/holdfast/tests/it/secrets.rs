@@ -6,7 +6,7 @@ use sqlx::{Connection as _, Row as _};
 
 use crate::process::{Installation, all_bytes};
 
-/// What is sent in, each unlike anything that could turn up by chance.
+/// The secrets that are sent, unlike anything that could occur by chance.
 const PLANTED: &[&str] = &[
     "planted-admin-password-7Qx",
     "planted-user-password-8Rw",
@@ -24,7 +24,7 @@ const PLANTED: &[&str] = &[
     "planted-mailbox-9Ij",
 ];
 
-/// Sends every secret there is, in bodies that are taken and in bodies that are refused; gives all answers.
+/// Sends every secret, in bodies that are accepted and in bodies that are refused; returns all responses.
 async fn plant(client: &Client, hooks: &Receiver) -> Vec<Reply> {
     let mut answers = Vec::new();
     let mut post = async |path: &str, body: Value| {
@@ -50,7 +50,7 @@ async fn plant(client: &Client, hooks: &Receiver) -> Vec<Reply> {
     for stream in [stream, hook, mail] {
         post(&format!("/api/notification-streams/{stream}/test"), json!({})).await;
     }
-    // A start and a failure to the heartbeat; a test and a failure to the hook and to Pushover.
+    // The heartbeat gets a start and a failure; the webhook and Pushover get a test and a failure each.
     let deadline = Instant::now() + Duration::from_secs(60);
     while hooks.received().len() < 6 {
         assert!(Instant::now() < deadline, "only these arrived: {:?}", hooks.received());
@@ -91,7 +91,7 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 
 async fn check(engine: Engine) {
     let installation = Installation::new(engine).await;
-    // It repeats what it was asked, as servers do.
+    // It echoes the path of the request, as servers do.
     let hooks = Receiver::start().await;
     hooks.answer(Answer::Says(500, format!("Cannot POST /{} nor /{}", PLANTED[7], PLANTED[11])));
     let (smtp, pushover) = (format!("smtp://u:{}@127.0.0.1:1", PLANTED[12]), hooks.url("/pushover"));

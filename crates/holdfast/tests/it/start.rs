@@ -63,7 +63,7 @@ async fn database_files_are_private_in_a_folder_that_is_not() {
     service.signal("KILL");
     service.wait();
 
-    // As an older version left them.
+    // With the permissions of an older version.
     for (name, _) in modes().iter().filter(|(name, _)| name.starts_with("holdfast.db")) {
         std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o644)).unwrap();
     }
@@ -94,7 +94,7 @@ async fn an_administrator_can_be_made_unattended() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_in_one_line_with_its_own_code() {
+async fn errors_are_reported_in_one_line_with_their_own_exit_code() {
     let installation = Installation::new(Engine::Sqlite).await;
     let service = installation.serve(&[]);
     let taken = service.base_url.trim_start_matches("http://").to_owned();
@@ -105,7 +105,7 @@ async fn what_is_wrong_is_said_in_one_line_with_its_own_code() {
         (output.status.code().unwrap(), text)
     };
     let (code, text) = fail(&[], &[("HOLDFAST_COLOUR", "red")]);
-    assert!(code == 2 && text.contains("HOLDFAST_COLOUR is no setting"), "{text}");
+    assert!(code == 2 && text.contains("HOLDFAST_COLOUR is not a setting"), "{text}");
     let (code, text) = fail(&[], &[("HOLDFAST_WORKERS", "many")]);
     assert!(code == 2 && text.contains("HOLDFAST_WORKERS must be"), "{text}");
     let (code, text) = fail(&["serve", "--listen", &taken], &[]);
@@ -120,7 +120,7 @@ async fn what_is_wrong_is_said_in_one_line_with_its_own_code() {
 }
 
 #[tokio::test]
-async fn sigterm_ends_it_in_good_order_and_nothing_acknowledged_is_lost() {
+async fn sigterm_shuts_down_gracefully_and_nothing_acknowledged_is_lost() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let installation = Installation::new(engine).await;
         let token = admin_token(&installation);
@@ -140,7 +140,7 @@ async fn sigterm_ends_it_in_good_order_and_nothing_acknowledged_is_lost() {
 }
 
 #[tokio::test]
-async fn killed_it_serves_again_with_every_acknowledged_write() {
+async fn after_a_kill_every_acknowledged_write_is_still_there() {
     for engine in [Engine::Sqlite, Engine::Postgres] {
         let installation = Installation::new(engine).await;
         let token = admin_token(&installation);
@@ -183,7 +183,7 @@ async fn a_migration_that_was_killed_completes_on_the_next_start() {
 }
 
 #[tokio::test]
-async fn postgres_going_away_is_a_503_and_passes_without_a_restart() {
+async fn an_outage_of_postgres_is_a_503_and_needs_no_restart() {
     use sqlx::Connection as _;
     let installation = Installation::new(Engine::Postgres).await;
     let token = admin_token(&installation);

@@ -1,7 +1,7 @@
 use holdfast_testkit::Engine;
 use holdfast_testkit::torture::{Plan, run};
 
-/// Twenty times killed or stopped, at fixed seeds; `cargo xtask torture` does it for longer.
+/// Kills or suspends processes twenty times, with fixed seeds; `cargo xtask torture` runs longer.
 async fn twenty_kills(engine: Engine, seed: u64) {
     let report = run(Plan { binary: env!("CARGO_BIN_EXE_holdfast").into(), engine, seed, kills: 20 }).await;
     assert!(report.kills + report.naps >= 20 && report.acknowledged > 50 && report.backups > 0, "{report}");

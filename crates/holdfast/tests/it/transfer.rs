@@ -59,7 +59,7 @@ impl Home {
         self.files.path().join("source")
     }
 
-    /// A task with all that hangs on one, backed up once.
+    /// Creates a task with a tag and a notification stream, and backs it up once.
     async fn back_up(&self, destination: i64) -> i64 {
         let tag = self.client.post("/api/tags", json!({"label": "important"})).await.id(201);
         let body = json!({"label": "me", "type": "email", "value": EMAIL, "notifications": {"on_failure": true}});
@@ -79,7 +79,7 @@ fn bucket(s3: &S3Server) -> Value {
         "path_style_endpoint": true})
 }
 
-/// Catalogues below a folder.
+/// The catalogues below a folder.
 fn catalogues(folder: &Path) -> Vec<PathBuf> {
     let Ok(owners) = std::fs::read_dir(folder.join("holdfast-catalogue")) else { return Vec::new() };
     let files = owners.flatten().filter_map(|owner| std::fs::read_dir(owner.path()).ok());
@@ -87,7 +87,7 @@ fn catalogues(folder: &Path) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "sealed")).collect()
 }
 
-/// Until the lists at all destinations were written after the last change.
+/// Waits until the catalogues at all destinations are up to date.
 async fn wait_for_catalogues(service: &Service) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -100,7 +100,7 @@ async fn wait_for_catalogues(service: &Service) {
     }
 }
 
-/// Restores the one backup to another place and compares.
+/// Restores the only backup to another place and compares it.
 async fn restore_and_compare(client: &Client, server: i64, source: &Path, target: &Path) {
     let backups = client.get("/api/backups").await.expect(200);
     assert_eq!(backups["data"].as_array().unwrap().len(), 1, "{backups}");
@@ -112,7 +112,7 @@ async fn restore_and_compare(client: &Client, server: i64, source: &Path, target
     assert_same(&Fingerprint::of(source), &Fingerprint::of(target));
 }
 
-/// What people would see of their tasks, but for times that go on.
+/// The tasks as the API shows them, without times that change.
 async fn tasks(client: &Client) -> Value {
     let mut tasks = client.get("/api/backup-tasks").await.data(200);
     for task in tasks.as_array_mut().unwrap() {
@@ -132,7 +132,7 @@ async fn a_bucket_and_the_master_key_bring_everything_back_on_postgres() {
     come_back(Engine::Postgres).await;
 }
 
-/// Everything is lost but a bucket and a copy of the master key.
+/// Everything is lost except a bucket and a copy of the master key.
 async fn come_back(engine: Engine) {
     let s3 = S3Server::start(&[BUCKET]).await.unwrap();
     let home = Home::new(engine).await;
@@ -175,7 +175,7 @@ async fn come_back(engine: Engine) {
     let (code, said) = bootstrap(&new, true);
     assert!(code == Some(3) && said.contains("another installation's"), "{said}");
 
-    // A wrong key leaves nothing in the way of the right one.
+    // A failed attempt with a wrong key does not prevent one with the right key.
     std::fs::write(new.data_dir().join("master.key"), key).unwrap();
     let (code, said) = bootstrap(&new, false);
     assert!(code == Some(2) && said.contains("HOLDFAST_S3_ACCESS_KEY"), "{said}");
@@ -189,7 +189,7 @@ async fn come_back(engine: Engine) {
     assert_eq!(tasks(&client).await, before);
     client.with_token(&token).get("/api/user").await.expect(200);
     restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
-    // Life goes on: the next backup, with the same key and the same password, and the next catalogue.
+    // The service continues: the next backup with the same key and password, and the next catalogue.
     let task = before[0]["id"].as_i64().unwrap();
     client.run_task(task).await;
     wait_for_catalogues(&service).await;
@@ -197,7 +197,7 @@ async fn come_back(engine: Engine) {
     drop(ssh);
 }
 
-/// The disk of the machine survived, and its folder of backups is somewhere else now.
+/// The disk with the backups survived, and is now mounted elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_and_the_master_key_bring_everything_back() {
     let home = Home::new(Engine::Sqlite).await;
@@ -226,7 +226,7 @@ async fn a_folder_and_the_master_key_bring_everything_back() {
     drop(ssh);
 }
 
-/// Everything is lost but a storage box with a password, and the master key.
+/// Everything is lost except an SFTP server with a password, and the master key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_and_the_master_key_bring_everything_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ async fn a_server_and_the_master_key_bring_everything_back() {
     drop(ssh);
 }
 
-/// From SQLite to PostgreSQL, and what must not work.
+/// From SQLite to PostgreSQL, and with invalid exports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_export_moves_an_installation_to_another_database() {
     let s3 = S3Server::start(&[BUCKET]).await.unwrap();
@@ -285,12 +285,12 @@ async fn an_export_moves_an_installation_to_another_database() {
     drop(service);
 
     let new = Installation::new(Engine::Postgres).await;
-    // Somebody started it before; nobody has signed in.
+    // It was started before, but nobody has signed in.
     drop(serve(&new));
     let wrong = new.run(&["import", file], "another passphrase\n");
     let said = String::from_utf8(wrong.stderr).unwrap();
     assert!(!wrong.status.success() && said.contains("passphrase does not open"), "{said}");
-    // A document that somebody else wrote: what nobody here can read would trouble people later.
+    // A forged export: invalid values must be refused now, because they would cause errors later.
     let forged = files.path().join("forged.age");
     for (place, column, value) in [
         ("/users/0/created_at", "created_at", json!(i64::MAX)),
@@ -312,7 +312,7 @@ async fn an_export_moves_an_installation_to_another_database() {
         assert!(!refused.status.success() && said.contains(&expected), "{said}");
     }
     let said = new.succeed(&["import", file], "a long passphrase\n");
-    assert!(said.contains("Administrators of this installation, by what was taken in: "), "{said}");
+    assert!(said.contains("Administrators according to the imported data: "), "{said}");
     let twice = new.run(&["import", file], "a long passphrase\n");
     assert!(!twice.status.success() && String::from_utf8(twice.stderr).unwrap().contains("here already"));
     let service = serve(&new);
@@ -320,12 +320,12 @@ async fn an_export_moves_an_installation_to_another_database() {
     assert_eq!(tasks(&client).await, before);
     client.with_token(&token).get("/api/user").await.expect(200);
     restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
-    // Ids go on where they were.
+    // Ids continue after the imported ones.
     client.post("/api/tags", json!({"label": "another"})).await.expect(201);
     drop((ssh, installation));
 }
 
-/// The same export with something else in it.
+/// Writes the same export with a change.
 fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
     let passphrase = holdfast_core::Secret::new("a long passphrase");
     let plain = sealed_document::open(&std::fs::read(file).unwrap(), &passphrase).unwrap();
@@ -336,9 +336,9 @@ fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
     std::fs::write(forged, sealed_document::seal(&packer.finish().unwrap(), &passphrase).unwrap()).unwrap();
 }
 
-/// What only looks makes nothing.
+/// Commands that need an installation do not create one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_exported_from_where_nothing_is() {
+async fn commands_refuse_a_missing_installation() {
     let installation = Installation::new(Engine::Sqlite).await;
     let file = installation.folder.path().join("export.age");
     for arguments in [vec!["export", "--output", file.to_str().unwrap()], vec!["key", "rotate"]] {

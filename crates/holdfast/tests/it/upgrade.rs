@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::process::Installation;
 
-/// States as older versions left them: a data folder and, for PostgreSQL, a dump. Each has an account, a server, a
-/// destination and two tasks with a backup each, one of them encrypted. They stay for all later versions.
+/// Data of older versions: a data folder and, for PostgreSQL, a dump. Each has an account, a server, a destination and
+/// two tasks with a backup each, one of them encrypted. They are kept for all later versions.
 const STATES: &[&str] = &["v0.1.0-alpha.1"];
 const PASSWORD: &str = "correct horse battery";
 
@@ -17,7 +17,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// An installation that continues an older one.
+/// An installation with the data of an older version.
 async fn unpack(state: &str, engine: Engine) -> (Installation, String) {
     let installation = Installation::new(engine).await;
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format!("{state}.tar.zst"));
@@ -73,10 +73,10 @@ async fn continue_from(state: &str, engine: Engine) {
         assert_eq!(std::fs::metadata(target.join("docs/one")).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(std::fs::metadata(target.join("hello.txt")).unwrap().mtime(), 1_577_934_245);
     }
-    // It goes on: the same task from the new server, with the password it had.
+    // The same task continues with the new server and its old password.
     let changes = json!({"remote_server_id": server, "source_path": work.path()});
     client.put("/api/backup-tasks/2", changes).await.expect(200);
-    // Slots that were missed since may be tried first.
+    // A missed slot may be caught up first.
     client.wait_for("/api/backup-tasks/2/status", |status| status["data"]["status"] == "ready").await;
     client.run_task(2).await;
     let newest = client.get("/api/backups?backup_task_id=2").await.data(200);

@@ -7,7 +7,7 @@ use crate::process::Installation;
 
 const ENV: &str = "APP_NAME=Vanguard\nAPP_KEY=base64:MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n";
 
-/// A PostgreSQL with Vanguard's tables, dumped as its owner would.
+/// A dump of a PostgreSQL database with Vanguard's tables.
 async fn dump(options: &[&str]) -> Vec<u8> {
     let url = PostgresServer::shared().create_database().await;
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/vanguard.sql");
@@ -19,7 +19,7 @@ async fn dump(options: &[&str]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_vanguard_has_is_taken_in() {
+async fn data_of_vanguard_is_imported() {
     for options in [&["--no-owner"][..], &["--inserts"], &["--column-inserts", "--rows-per-insert=10"]] {
         let installation = Installation::new(Engine::Sqlite).await;
         let folder = tempfile::tempdir().unwrap();
@@ -32,15 +32,15 @@ async fn what_vanguard_has_is_taken_in() {
         let told = installation.succeed(&[&arguments[..], &["--check"]].concat(), "");
         assert!(told.contains("+ task \"site\"") && told.contains("Nothing was changed."), "{told}");
         let told = installation.succeed(&arguments, "");
-        assert!(told.contains("10 made, 0 there already, 2 left out"), "{told}");
+        assert!(told.contains("10 created, 0 already present, 2 skipped"), "{told}");
         assert!(told.contains("stream \"bot\": telegram") && told.contains("task \"of the gone\""), "{told}");
         assert!(told.contains("/set-up/"), "whoever comes chooses a password: {told}");
         let again = installation.succeed(&arguments, "");
-        assert!(again.contains("0 made, 10 there already"), "once more is the same: {again}");
+        assert!(again.contains("0 created, 10 already present"), "once more is the same: {again}");
 
         let token = ["token", "create", "--user", "grace@example.org", "--name", "t", "--all-scopes"];
         let token = installation.succeed(&token, "");
-        // Nobody works here: the buckets are somewhere else.
+        // Without workers: the buckets do not exist.
         let service = installation.serve(&[("HOLDFAST_WORKERS", "0")]);
         let client = service.client().with_token(&token);
         let server = client.get("/api/remote-servers").await.data(200)[0].clone();
@@ -65,7 +65,7 @@ async fn what_vanguard_has_is_taken_in() {
         assert_eq!(shop["source"]["excluded_tables"], "sessions,cache");
         assert!(shop["paused_at"].is_string() && site["paused_at"].is_null());
 
-        // Reached as somebody else, or at another provider, it is not the same thing.
+        // With another user name or endpoint, it is not the same server or destination.
         client.put(&format!("/api/remote-servers/{}", server["id"]), json!({"username": "other"})).await.expect(200);
         let bucket = format!("/api/backup-destinations/{}", destinations[0]["id"]);
         client
@@ -82,15 +82,15 @@ async fn what_vanguard_has_is_taken_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_key_nothing_half_comes_over() {
+async fn without_the_key_of_vanguard_incomplete_items_are_left_out() {
     let installation = Installation::new(Engine::Sqlite).await;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     std::fs::write(path("dump.sql"), dump(&[]).await).unwrap();
     installation.succeed(&["user", "create", "--email", "ada@example.org", "--name", "Ada"], "correct horse battery\n");
     let told = installation.succeed(&["import", "vanguard", &path("dump.sql"), "--user", "ada@example.org"], "");
-    assert!(told.contains("destination \"bucket\": it is encrypted; name Vanguard's .env"), "{told}");
-    assert!(told.contains("task \"site\": its server or destination was left out"), "{told}");
+    assert!(told.contains("destination \"bucket\": it is encrypted; pass Vanguard's .env"), "{told}");
+    assert!(told.contains("task \"site\": its server or destination was skipped"), "{told}");
     assert!(told.contains("+ task \"shop\""), "what needs no key comes: {told}");
     std::fs::write(path("custom"), dump(&["--format=custom"]).await).unwrap();
     let refused = installation.run(&["import", "vanguard", &path("custom")], "");
@@ -98,9 +98,9 @@ async fn without_its_key_nothing_half_comes_over() {
     assert!(refused.status.code() == Some(2) && said.contains("pg_restore --file=dump.sql"), "{said}");
 }
 
-/// A dump is somebody else's text: what it says on a terminal is what it holds.
+/// Text from a dump is untrusted: control characters are replaced before it is printed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_in_a_dump_speaks_to_the_terminal() {
+async fn no_control_characters_of_a_dump_reach_the_terminal() {
     let installation = Installation::new(Engine::Sqlite).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("dump.sql").to_str().unwrap().to_owned();

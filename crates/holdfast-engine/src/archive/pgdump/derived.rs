@@ -1,22 +1,23 @@
-//! Which items of a dump only follow from others, and are restored after everything else.
+//! Which items of a dump are derived from others, or must come last, and are restored after everything else.
 
 use std::collections::BTreeSet;
 
 use super::item::{Item, NAME_BYTES, NAMES};
 
-/// What an item that follows from the rows is.
+/// The kind of an item that is restored after everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Follows {
     Index,
-    /// What a materialized view holds.
+    /// The contents of a materialized view.
     Contents,
-    /// What is said of an index, or whose part it is; no index, no such thing.
+    /// A comment on an index, or its attachment to a partitioned index; it depends on the index.
     OfIndex,
-    /// An event trigger, and what is said of one. They come last: what is made before must not fire them.
+    /// An event trigger, or a comment or label on one. They come last, so that creating other objects does not fire
+    /// them.
     EventTrigger,
 }
 
-/// Knows them, in the order of a table of contents: an index comes before what belongs to it.
+/// Recognises such items in the order of the table of contents, where an index comes before what belongs to it.
 #[derive(Default)]
 pub(super) struct Derived {
     indexes: BTreeSet<(Vec<u8>, Vec<u8>)>,
@@ -28,7 +29,7 @@ impl Derived {
             return None;
         }
         match item.kind.as_str() {
-            // A unique one says something about the rows.
+            // A unique index is a constraint on the rows, so it is not taken out.
             "INDEX" if item.definition.starts_with(b"CREATE INDEX ") => {
                 let has_room = self.indexes.len() < NAMES && item.tag.len() <= NAME_BYTES;
                 has_room.then(|| {
@@ -46,14 +47,14 @@ impl Derived {
         }
     }
 
-    /// The index that an item belongs to, when it is one of these.
+    /// The index that an item belongs to, if that is one of those found.
     pub(super) fn index_of(&self, item: &Item) -> Option<Vec<u8>> {
         let name = if item.kind == "COMMENT" { unquoted(item.tag.strip_prefix(b"INDEX ")?) } else { item.tag.clone() };
         self.indexes.contains(&(item.schema.clone(), name.clone())).then_some(name)
     }
 }
 
-/// A name as statements have it.
+/// Removes the quotes of a name in a statement.
 fn unquoted(name: &[u8]) -> Vec<u8> {
     let Some(inner) = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")) else { return name.to_vec() };
     let (mut plain, mut is_second) = (Vec::new(), false);

@@ -1,11 +1,11 @@
-//! The table of contents of a dump.
+//! Items of the table of contents of a dump.
 
-/// Different owners, schemas and kinds of objects, and how long each may be. Names have 63 bytes in servers as they
-/// are built by everybody.
+/// The maximum number of different owners, schemas and kinds of objects, and the maximum length of each. Names have at
+/// most 63 bytes in servers built with the usual settings.
 pub(super) const NAMES: usize = 100_000;
 pub(super) const NAME_BYTES: usize = 255;
 
-/// One line of the table of contents, as far as it is looked at.
+/// One item of the table of contents, with the fields that are used.
 pub(super) struct Item {
     pub id: i64,
     pub has_data: bool,
@@ -18,8 +18,8 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// Whether a new database has nothing like it: settings of the dump, the database itself, what is said about other
-    /// objects and what every database starts with do not count.
+    /// Whether this is an object that a new database does not have. Settings of the dump, the database itself, comments
+    /// and privileges of other objects, and what every database starts with do not count.
     pub(super) fn is_object(&self) -> bool {
         const ABOUT_OTHERS: &[&str] = &[
             "ENCODING",
@@ -36,19 +36,20 @@ impl Item {
         !is_given && !ABOUT_OTHERS.contains(&self.kind.as_str())
     }
 
-    /// A function whose definition may say so. A text in its body that looks like it is no reason to keep silent.
+    /// Whether this may be a function that runs as its owner. A false positive because of similar text in its body is
+    /// accepted.
     pub(super) fn runs_as_owner(&self) -> bool {
         const SAID: &[u8] = b"DEFINER";
         self.kind != "TABLE DATA" && self.definition.windows(SAID.len()).any(|part| part.eq_ignore_ascii_case(SAID))
     }
 
-    /// The database itself, which `pg_restore` does not make.
+    /// Whether this concerns the database itself, which `pg_restore` does not create.
     pub(super) fn is_about_database(&self) -> bool {
         let is_said_of_it = matches!(self.kind.as_str(), "COMMENT" | "ACL" | "SECURITY LABEL");
         self.kind.starts_with("DATABASE") || (is_said_of_it && self.tag.starts_with(b"DATABASE "))
     }
 
-    /// What it says of which object, unless every database starts with that.
+    /// For privileges, comments and labels, the kind and the object, unless every database starts with them.
     pub(super) fn said(&self) -> Option<String> {
         let is_said = matches!(self.kind.as_str(), "ACL" | "COMMENT" | "SECURITY LABEL") && !self.is_about_database();
         let is_given = self.kind == "COMMENT" && self.tag == b"EXTENSION plpgsql";
@@ -59,18 +60,18 @@ impl Item {
         String::from_utf8_lossy(&self.schema).into_owned()
     }
 
-    /// As much of it as a person is told.
+    /// The tag, shortened for messages.
     pub(super) fn short_tag(&self) -> String {
         String::from_utf8_lossy(&self.tag).chars().take(NAME_BYTES).collect()
     }
 
-    /// The table that it makes.
+    /// Schema and name of the table that it creates.
     pub(super) fn table(&self) -> Option<(String, String)> {
         let is_table = matches!(self.kind.as_str(), "TABLE" | "FOREIGN TABLE");
         is_table.then(|| (self.schema_text(), String::from_utf8_lossy(&self.tag).into_owned()))
     }
 
-    /// The name in `SET client_encoding = 'UTF8';`.
+    /// The name of the encoding, from `SET client_encoding = 'UTF8';`.
     pub(super) fn encoding(&self) -> Option<String> {
         let name = self.definition.split(|byte| *byte == b'\'').nth(1)?;
         let is_name = name.len() <= NAME_BYTES && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');

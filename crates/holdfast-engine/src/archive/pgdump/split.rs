@@ -1,19 +1,19 @@
-//! Takes items out of a dump that are restored after everything else: indexes that are not unique, the contents of
-//! materialized views, and event triggers, which would fire when the others are made.
+//! Takes out of a dump the items that are restored after everything else: non-unique indexes, the contents of
+//! materialized views, and event triggers, which would fire when the others are created.
 //!
-//! Indexes and materialized views follow from the rows, and their expressions may call a function that only a
-//! `search_path` finds, so one of them can fail although everything else is restored. Each can be tried by itself then,
-//! and nobody has to believe what a server says about which of many statements failed.
+//! Indexes and materialized views are derived from the rows, and their expressions may call a function that is found
+//! only through a `search_path`, so one of them can fail although everything else is restored. Each can then be tried
+//! separately, without relying on the server to report which of many statements failed.
 
 use std::io::{self, Read, Write};
 
 use super::derived::{Derived, Follows};
 use super::{Dump, NEWEST, bad};
 
-/// What the items that are taken out may take in memory; those of a hundred thousand indexes.
+/// The maximum memory for the items taken out, enough for a hundred thousand indexes.
 const BYTES: usize = 64 * 1024 * 1024;
 
-/// Kinds of items that the session of a restore begins with.
+/// The kinds of items with the session settings of a restore.
 const SETTINGS: [&str; 3] = ["ENCODING", "STDSTRINGS", "SEARCHPATH"];
 
 /// One item that was taken out.
@@ -22,28 +22,28 @@ pub(crate) struct Part {
     /// Schema and name of the index, or of the materialized view, in the encoding of the dump.
     pub schema: Vec<u8>,
     pub name: Vec<u8>,
-    /// The item as it stands in the table of contents.
+    /// The bytes of the item in the table of contents.
     raw: Vec<u8>,
 }
 
 impl Part {
-    /// As a person knows it.
+    /// A description for users.
     pub fn shown(&self) -> String {
         let what = if self.follows == Follows::Contents { "the contents of" } else { "index" };
         format!("{what} {}.{}", String::from_utf8_lossy(&self.schema), String::from_utf8_lossy(&self.name))
     }
 }
 
-/// What was taken out of a dump, to be restored by itself, in this order.
+/// What was taken out of a dump, to be restored separately, in this order.
 pub(crate) struct Split {
     head: Vec<u8>,
-    /// The items that say how the others are read: in which encoding, and where names are looked for.
+    /// The items that determine how the others are read: the encoding, and the search path for names.
     settings: Vec<Vec<u8>>,
     pub parts: Vec<Part>,
 }
 
 impl Split {
-    /// A dump of these items alone; none of them has data.
+    /// Builds a dump of only these items; none of them has data.
     pub fn dump<'a>(&self, parts: impl Iterator<Item = &'a Part>) -> Vec<u8> {
         let (mut count, mut items) = (0, Vec::new());
         for raw in self.settings.iter().chain(parts.map(|part| &part.raw)) {
@@ -59,17 +59,17 @@ fn number(value: u32) -> [u8; 5] {
     [0, a, b, c, d]
 }
 
-/// Passes a dump on without what follows from its rows, and without its event triggers: as many items as `taken_out`.
+/// Copies a dump without the items derived from its rows and without its event triggers, `taken_out` items in all.
 pub(crate) fn split(reader: &mut dyn Read, taken_out: u64, out: &mut dyn Write) -> io::Result<Split> {
     let mut dump = Dump { raw: Some(Vec::new()), ..Dump::new(reader) };
     dump.read_head()?;
     if dump.version > NEWEST {
-        return Err(bad("this dump is newer than this Holdfast knows"));
+        return Err(bad("this dump has a newer format than this version of Holdfast knows"));
     }
     let head = dump.take_raw();
     let count = dump.read_count()?;
     dump.take_raw();
-    let differs = || bad("the dump is not the one that was looked at");
+    let differs = || bad("the dump is not the one that was inspected");
     let kept = u64::try_from(count).ok().and_then(|count| count.checked_sub(taken_out)).ok_or_else(differs)?;
     out.write_all(&head)?;
     out.write_all(&number(u32::try_from(kept).map_err(|_| differs())?))?;
@@ -88,7 +88,7 @@ pub(crate) fn split(reader: &mut dyn Read, taken_out: u64, out: &mut dyn Write) 
         };
         bytes += raw.len();
         if bytes > BYTES {
-            return Err(bad("the dump has more indexes than can be restored apart from its rows"));
+            return Err(bad("the dump has too many indexes to restore them separately"));
         }
         let name = if follows == Follows::OfIndex { known.index_of(&item).unwrap_or_default() } else { item.tag };
         parts.push(Part { follows, schema: item.schema, name, raw });

@@ -1,16 +1,16 @@
-//! Dumps of every version, made by hand; those of a real `pg_dump` are in the integration tests.
+//! Hand-made dumps of every version; those of a real `pg_dump` are in the integration tests.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Writes a dump as `pg_dump` of the version would.
+/// Writes a dump like the `pg_dump` of that version.
 struct Writer {
     version: (u8, u8),
     out: Vec<u8>,
 }
 
-/// MemberKind, tag, schema, owner, definition and data.
+/// Kind, tag, schema, owner, definition and data.
 type Line<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str, Option<&'a [u8]>);
 
 impl Writer {
@@ -81,7 +81,7 @@ const DATA: Line<'_> = ("TABLE DATA", "t", "public", "app", "", Some(b"1\n\\.\n"
 const VIEW: Line<'_> = ("VIEW", "v", "other", "ro\"le", "CREATE VIEW v;", None);
 
 #[test]
-fn the_contents_of_every_version_are_told() {
+fn the_contents_of_every_version_are_read() {
     for minor in 11..=16 {
         let dump = Writer::write(minor, &[ENCODING, TABLE, DATA, VIEW]);
         let facts = describe(&mut dump.as_slice()).unwrap();
@@ -118,7 +118,7 @@ fn a_dump_of_an_empty_database_has_no_objects() {
 }
 
 #[test]
-fn a_dump_cut_anywhere_is_found() {
+fn a_dump_truncated_anywhere_is_detected() {
     let dump = Writer::write(16, &[ENCODING, TABLE, DATA, VIEW]);
     for length in 0..dump.len() {
         assert!(describe(&mut &dump[..length]).is_err(), "cut at {length}");
@@ -126,7 +126,7 @@ fn a_dump_cut_anywhere_is_found() {
 }
 
 #[test]
-fn sizes_and_numbers_that_cannot_be_are_refused() {
+fn impossible_sizes_and_numbers_are_refused() {
     let dump = Writer::write(14, &[TABLE]);
     let changed = |place: usize, bytes: &[u8]| {
         let mut dump = dump.clone();
@@ -148,7 +148,7 @@ fn sizes_and_numbers_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_newer_version_is_read_to_its_end_and_told() {
+fn a_newer_version_is_read_to_its_end_and_noted() {
     let mut dump = Writer::write(16, &[TABLE]);
     dump[6] = 17;
     assert_eq!(describe(&mut dump.as_slice()).unwrap().format_version, (1, 17, 0));

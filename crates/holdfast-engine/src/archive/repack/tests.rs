@@ -1,9 +1,9 @@
-//! What a server sends is stored in our own headers, and what does not fit together is refused or told.
+//! What a server sends is stored with our own headers; inconsistencies are refused or reported.
 
 use super::super::tar::Time;
 use super::*;
 
-/// One archive, and nothing to be read again.
+/// A source with one archive, from which nothing can be read again.
 struct Once<'a>(&'a [u8]);
 
 impl Read for Once<'_> {
@@ -25,7 +25,7 @@ fn member(kind: MemberKind, path: &str, link: &str) -> Member {
     Member { link: link.as_bytes().to_vec(), modified, ..Member::new(path.as_bytes(), kind) }
 }
 
-/// The names that were stored, and what was warned of.
+/// The names that were stored, and the warnings.
 fn repacked(members: &[Member]) -> io::Result<(Vec<String>, Vec<String>)> {
     let mut writer = Writer::new(Vec::new());
     for member in members {
@@ -42,7 +42,7 @@ fn repacked(members: &[Member]) -> io::Result<(Vec<String>, Vec<String>)> {
 }
 
 #[test]
-fn paths_and_names_that_few_systems_take_are_told() {
+fn paths_and_names_that_few_systems_accept_are_reported() {
     let name = "n".repeat(255);
     let path = |length: usize| "a/".repeat(length / 2 + 1)[..length].to_owned();
     for (path, is_told) in [(name.clone(), false), (name + "n", true), (path(4093), false), (path(4095), true)] {
@@ -53,12 +53,12 @@ fn paths_and_names_that_few_systems_take_are_told() {
     let many: Vec<Member> =
         (0..30).map(|number| member(MemberKind::File, &format!("./{number}{}", "n".repeat(300)), "")).collect();
     let (_, warnings) = repacked(&many).unwrap();
-    assert_eq!((warnings.len(), warnings.last().unwrap().as_str()), (21, "10 further paths or names are as long"));
+    assert_eq!((warnings.len(), warnings.last().unwrap().as_str()), (21, "10 more paths or names are as long"));
 }
 
 /// What cannot be restored must not count as backed up.
 #[test]
-fn a_further_name_of_what_did_not_come_is_refused() {
+fn a_hard_link_to_a_missing_file_is_refused() {
     let (file, folder) = (member(MemberKind::File, "./a", ""), member(MemberKind::Directory, "./d", ""));
     let link = |path: &str, to: &str| member(MemberKind::Hardlink, path, to);
     let good = [file.clone(), folder.clone(), link("./b", "a"), link("./d/c", "././a"), link("./e", "./b")];
@@ -78,8 +78,8 @@ fn a_further_name_of_what_did_not_come_is_refused() {
 }
 
 #[test]
-fn a_name_that_came_is_always_known_and_hardly_any_other() {
-    let mut seen = Seen::default();
+fn names_that_arrived_are_always_recognised_and_hardly_any_others() {
+    let mut seen = BloomFilter::default();
     let name = |number: u32| format!("folder/{number}").into_bytes();
     (0..200_000).for_each(|number| seen.note(&name(number)));
     assert!((0..200_000).all(|number| seen.has(&name(number))));
@@ -101,6 +101,6 @@ fn what_waits_for_a_second_reading_is_bounded() {
 #[test]
 fn the_source_itself_is_a_folder() {
     let refused = repacked(&[member(MemberKind::Symlink, ".", "/etc")]).unwrap_err();
-    assert!(refused.to_string().contains("no folder"), "{refused}");
+    assert!(refused.to_string().contains("not a folder"), "{refused}");
     assert!(repacked(&[member(MemberKind::Directory, ".", "")]).is_ok());
 }

@@ -1,4 +1,4 @@
-//! What a restore writes, given what it was asked and what is there.
+//! What a restore writes, given what was requested and what exists.
 
 use std::sync::{Arc, Mutex};
 
@@ -104,7 +104,7 @@ fn a_device_is_named_and_left_unless_it_is_asked_for() {
 }
 
 #[test]
-fn a_chosen_further_name_brings_its_content_and_no_sibling() {
+fn a_requested_hard_link_brings_its_content_and_no_sibling() {
     let members =
         archive(&[(FILE, "./first", "", "text"), (HARD, "./second", "./first", ""), (HARD, "./third", "./first", "")]);
     let (mut selection, _) = select(&["second", "third"], Options::default(), None);
@@ -112,7 +112,7 @@ fn a_chosen_further_name_brings_its_content_and_no_sibling() {
     let pair = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     assert_eq!(found, [pair("./second", "text"), pair("./third", "./second")]);
     assert_eq!(selection.counted().restored, 2);
-    // The file itself stays as it is in the target: its name there holds something else.
+    // The file itself is not written: its name is already taken in the target.
     let existing = [("first", Occupant::File), ("second", Occupant::Nothing), ("third", Occupant::Nothing)];
     let (mut selection, _) = select(&[], Options::default(), Some(&existing));
     assert_eq!(passed(&mut selection, &members).unwrap(), found);
@@ -140,7 +140,7 @@ fn nothing_is_written_through_links_of_the_target_nor_over_folders() {
         let options = Options { overwrite, ..Options::default() };
         let (mut selection, left) = select(&[], options, Some(&existing));
         let found = passed(&mut selection, &members).unwrap();
-        // A link in the place of a file is replaced by the file, never followed.
+        // A link where the backup has a file is replaced by the file, never followed.
         assert_eq!(names(&found), if overwrite { vec!["./new"] } else { vec![] });
         let left = left.lock().unwrap().clone();
         let why = |path: &str| left.iter().find(|(found, _)| found == path).map(|(_, why)| *why);
@@ -161,7 +161,7 @@ fn folders_on_the_way_stay_as_they_are_and_missing_ones_are_made() {
     let there = [("a", Occupant::Directory), ("a/b", Occupant::Nothing), ("a/b/c", Occupant::Nothing)];
     let (mut selection, _) = select(&["a/b/c"], options, Some(&there));
     assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./a/b", "./a/b/c"]);
-    // What nobody asked the target about is not touched.
+    // Paths that were not looked up in the target are not touched.
     let (mut selection, _) = select(&[], options, Some(&there[..1]));
     assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./a"]);
     assert_eq!(selection.counted(), Counted { restored: 1, kept: 2, skipped: 0 });
@@ -182,7 +182,8 @@ fn a_dry_run_counts_what_a_restore_does() {
     assert_eq!(foreseen.counted(), Counted { restored: 1, kept: 2, skipped: 0 });
 }
 
-/// Whatever is restored and skipped is foreseen, also further names of devices, as whiteouts of overlays have them.
+/// A dry run predicts everything that is restored or skipped, including hard links to devices, such as the whiteouts of
+/// overlay file systems.
 #[test]
 fn a_dry_run_foresees_what_becomes_of_pipes_and_devices() {
     let device = MemberKind::BlockDevice { major: 7, minor: 1 };
@@ -219,7 +220,7 @@ fn a_dry_run_foresees_what_becomes_of_pipes_and_devices() {
 }
 
 #[test]
-fn what_the_target_cannot_name_is_skipped_and_its_content_goes_under_a_further_name() {
+fn paths_too_long_for_the_target_are_skipped_and_their_content_goes_to_a_hard_link() {
     let (long, odd) = ("n".repeat(11), "\u{1}".repeat(10));
     let deep = "d/".repeat(15) + "e";
     let below = format!("./{long}/x");
@@ -236,7 +237,7 @@ fn what_the_target_cannot_name_is_skipped_and_its_content_goes_under_a_further_n
     assert_eq!(found, [("./short".to_owned(), "text".to_owned()), (format!("./{odd}"), "odd".to_owned())]);
     assert_eq!(selection.counted(), Counted { restored: 2, kept: 0, skipped: 3 });
     assert!(left.lock().unwrap().iter().all(|(_, left)| *left == Left::TooLong));
-    // Where further names were not noted before, they are skipped too.
+    // If hard links were not noted before, they are skipped too.
     let (mut selection, _) = select(&[], options, None);
     let mut out = Vec::new();
     forward(&mut members.as_slice(), &mut selection, &mut |_| {}, (&mut out, false)).unwrap();
@@ -244,7 +245,7 @@ fn what_the_target_cannot_name_is_skipped_and_its_content_goes_under_a_further_n
 }
 
 #[test]
-fn a_further_name_of_a_link_is_a_link_too() {
+fn a_hard_link_to_a_symlink_is_a_symlink_too() {
     let members = [
         (MemberKind::Symlink, "./s", "/etc", ""),
         (MemberKind::Hardlink, "./h", "./s", ""),
@@ -256,8 +257,9 @@ fn a_further_name_of_a_link_is_a_link_too() {
 }
 
 #[test]
-fn content_is_not_put_through_a_link_under_a_further_name() {
-    // Only `a` is asked for. The file `x` would take its further name, which leads through the link.
+fn content_is_not_written_through_a_link_under_the_name_of_a_hard_link() {
+    // Only `a` is requested. The file `x` would be written under the name of its hard link, which leads through the
+    // symbolic link.
     let members = [(MemberKind::Symlink, "./a", "/etc", ""), (MemberKind::File, "./x", "", "root")];
     for path in ["a/passwd", "a\\x2fpasswd"] {
         let (mut selection, _) = select(&["a"], Options::default(), None);
@@ -306,7 +308,7 @@ fn a_path_with_thousands_of_folders_is_left_out_and_takes_no_time() {
         assert_eq!(selection.decide(&member).unwrap(), None);
     }
     assert_eq!(left.lock().unwrap().len(), 30);
-    // Still nothing goes through a link.
+    // Still nothing is written through a link.
     let below = Member::new(b"./link/a/b", MemberKind::File);
     assert!(selection.decide(&below).is_err());
 }

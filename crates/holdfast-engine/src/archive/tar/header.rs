@@ -4,7 +4,7 @@ use std::io;
 
 use super::BLOCK;
 
-/// Where a field lies.
+/// The position of a field.
 pub(super) type Field = std::ops::Range<usize>;
 
 pub(super) const NAME: Field = 0..100;
@@ -27,7 +27,7 @@ pub(super) const PREFIX: Field = 345..500;
 pub(super) const POSIX_MAGIC: &[u8] = b"ustar\0";
 const GNU_MAGIC: &[u8] = b"ustar ";
 
-/// Who wrote the header, and so which of its fields mean something.
+/// The format of the header, which determines the fields that are meaningful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TarFormat {
     /// From before 1988: nothing after the link.
@@ -36,13 +36,13 @@ pub(super) enum TarFormat {
     Gnu,
 }
 
-/// A header block whose checksum is right.
+/// A header block with a valid checksum.
 pub(super) struct Header(pub [u8; BLOCK]);
 
 impl Header {
     pub(super) fn check(block: [u8; BLOCK]) -> io::Result<Self> {
         let told = number(&block[CHECKSUM])?;
-        // Some old programs summed signed bytes.
+        // Some old programs computed the sum of signed bytes.
         let (mut unsigned, mut signed) = (0_i64, 0_i64);
         for (at, byte) in block.iter().enumerate() {
             let byte = if CHECKSUM.contains(&at) { b' ' } else { *byte };
@@ -71,7 +71,7 @@ impl Header {
         until_nul(&self.0[field])
     }
 
-    /// The name, with what POSIX puts before it.
+    /// The name, including the POSIX prefix field.
     pub(super) fn path(&self) -> Vec<u8> {
         let name = self.text(NAME);
         match (self.format(), self.text(PREFIX)) {
@@ -93,9 +93,9 @@ pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Octal digits, or the bytes of the number itself when the first bit is set.
+/// Parses a number: octal digits, or binary if the first bit is set.
 pub(super) fn number(field: &[u8]) -> io::Result<i64> {
-    let bad = || io::Error::other("a header has a number that is none");
+    let bad = || io::Error::other("a header has an invalid number");
     if field.first().is_some_and(|byte| byte & 0x80 != 0) {
         let is_negative = field[0] & 0x40 != 0;
         let first = if is_negative { i128::from(field[0]) - 256 } else { i128::from(field[0] & 0x7f) };
@@ -115,7 +115,7 @@ pub(super) fn number(field: &[u8]) -> io::Result<i64> {
     })
 }
 
-/// Octal where it fits, else the bytes of the number itself, which all readers know.
+/// Writes a number in octal if it fits, otherwise in binary, which all readers support.
 pub(super) fn put_number(field: &mut [u8], value: i64) {
     let digits = field.len() - 1;
     let fits = u64::try_from(value).is_ok_and(|value| value < 1 << (3 * digits).min(62));

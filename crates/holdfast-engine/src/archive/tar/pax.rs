@@ -1,5 +1,5 @@
-//! Extended headers: records of a length, a key and a value. A value may hold any byte, so only the length says where a
-//! record ends.
+//! Extended headers: records of a length, a key and a value. A value may contain any byte, so only the length
+//! determines where a record ends.
 
 use std::collections::HashSet;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) struct Extended {
     pub sparse: SparseRecords,
 }
 
-/// How GNU tar describes a file with holes, in the three ways it has had.
+/// The records by which GNU tar describes a file with holes, in all three of its formats.
 #[derive(Debug, Default)]
 pub(super) struct SparseRecords {
     pub major: Option<u64>,
@@ -41,10 +41,10 @@ impl SparseRecords {
     }
 }
 
-/// Attributes that are kept as they are. The text of an access control list and the bytes of an attribute are data to
-/// every tar.
+/// Attributes that are kept unchanged. Every tar treats the text of an access control list and the bytes of an
+/// attribute as data.
 const ATTRIBUTES: &[&[u8]] = &[b"SCHILY.xattr.", b"SCHILY.acl.", b"LIBARCHIVE.xattr.", b"RHT.security.selinux"];
-/// What says nothing that a restore needs.
+/// Keys that a restore does not need.
 const IGNORED: &[&[u8]] = &[b"atime", b"ctime", b"comment", b"charset"];
 
 impl Extended {
@@ -53,10 +53,10 @@ impl Extended {
         let mut seen = HashSet::new();
         for record in records(body) {
             let (key, value) = record?;
-            // The oldest way to describe holes repeats these two.
+            // The oldest format for holes repeats these two keys.
             let may_repeat = matches!(key, b"GNU.sparse.offset" | b"GNU.sparse.numbytes");
             if !seen.insert(key) && !may_repeat {
-                return Err(refused("says twice", key));
+                return Err(refused("repeats", key));
             }
             extended.take(key, value)?;
         }
@@ -77,14 +77,15 @@ impl Extended {
             b"uname" => self.user = text()?,
             b"gname" => self.group = text()?,
             b"mtime" => self.modified = Some(parse_time(value).ok_or_else(bad)?),
-            // Names are bytes to us, whatever they are called.
+            // We treat names as bytes, whatever their declared encoding.
             b"hdrcharset" if matches!(value, b"BINARY" | b"ISO-IR 10646 2000 UTF-8") => {}
             _ if key.starts_with(b"GNU.") => return self.take_sparse(key, value),
             _ if ATTRIBUTES.iter().any(|known| key.starts_with(known)) => {
                 self.attributes.push((key.to_vec(), value.to_vec()));
             }
             _ if IGNORED.contains(&key) => {}
-            // Vendors' own keys carry a dot and describe; a plain one that we do not know may change everything.
+            // Vendor-specific keys contain a dot and only add information; an unknown standard key may change the
+            // meaning of everything else.
             _ if key.contains(&b'.') && !key.starts_with(b"SCHILY.realsize") => {}
             _ => return Err(refused("has an unknown key", key)),
         }
@@ -128,7 +129,7 @@ impl Extended {
 
 const SCHILY: &[u8] = b"SCHILY.xattr.";
 const LIBARCHIVE: &[u8] = b"LIBARCHIVE.xattr.";
-/// As libarchive writes values, and also with the padding that it leaves out.
+/// The encoding of values in libarchive, which omits the padding; when decoding, padding is accepted.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -139,8 +140,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// bsdtar writes every extended attribute twice, in libarchive's way and in the one that GNU tar knows, and encodes more
-/// of a name than GNU tar decodes: some would be restored under two names. Each is kept once, as GNU tar writes it.
+/// bsdtar writes every extended attribute twice, in libarchive's format and in that of GNU tar, and encodes more
+/// characters of a name than GNU tar decodes, so that some would be restored under two names. Each is kept once, in GNU
+/// tar's format.
 fn one_of_each(records: Records) -> io::Result<Records> {
     let (theirs, mut kept): (Records, Records) = records.into_iter().partition(|(key, _)| key.starts_with(LIBARCHIVE));
     for (key, value) in theirs {
@@ -149,19 +151,19 @@ fn one_of_each(records: Records) -> io::Result<Records> {
             kept.push((key, value));
             continue;
         };
-        // A name with `=` that is not encoded was cut there.
+        // A name with an unencoded `=` was split at that character.
         let twins = [encoded, &name].map(|name| [SCHILY, name, b"=", &plain].concat());
         kept.retain(|(key, value)| !twins.contains(&[key, &b"="[..], value].concat()));
         let key = [SCHILY, &percent_encoded(&name, |byte| matches!(byte, b'%' | b'='))].concat();
         if kept.iter().any(|(known, _)| *known == key) {
-            return Err(refused("says twice", &key));
+            return Err(refused("repeats", &key));
         }
         kept.push((key, plain));
     }
     Ok(kept)
 }
 
-/// Attributes for bsdtar, which decodes names only where they are written in its own way.
+/// Converts attributes for bsdtar, which decodes names only in its own format.
 pub(crate) fn for_bsd(records: &[(Vec<u8>, Vec<u8>)]) -> Records {
     let records = records.iter().map(|(key, value)| {
         let name = key.strip_prefix(SCHILY).filter(|name| name.contains(&b'%')).and_then(percent_decoded);
@@ -181,7 +183,7 @@ fn percent_encoded(name: &[u8], is_encoded: impl Fn(u8) -> bool) -> Vec<u8> {
     name.iter().flat_map(encode).collect()
 }
 
-/// `None` where a percent sign begins no two digits, and for names that no attribute has.
+/// `None` if a percent sign is not followed by two hexadecimal digits, and for names that no attribute can have.
 fn percent_decoded(name: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
     let (mut plain, mut rest) = (Vec::new(), name.iter());
@@ -194,13 +196,13 @@ fn percent_decoded(name: &[u8]) -> Option<Vec<u8>> {
     (!plain.is_empty() && !plain.contains(&0)).then_some(plain)
 }
 
-/// A header for all members that follow. Programs write them to leave a comment; anything else would change what every
-/// later header means.
+/// Checks a global header, which applies to all members that follow. Programs use it for comments; anything else would
+/// change the meaning of every later header.
 pub(super) fn check_global(body: &[u8]) -> io::Result<()> {
     for record in records(body) {
         let (key, _) = record?;
         if key != b"comment" {
-            return Err(refused("sets for all members", key));
+            return Err(refused("applies to all members and sets", key));
         }
     }
     Ok(())
@@ -226,7 +228,7 @@ fn records(mut body: &[u8]) -> impl Iterator<Item = io::Result<(&[u8], &[u8])>> 
     })
 }
 
-/// Key, value, and what follows the first record.
+/// Splits off the first record: its key, its value, and the rest.
 fn split_record(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     const LONGEST_LENGTH: usize = 10;
     let digits = body.iter().take(LONGEST_LENGTH + 1).position(|byte| *byte == b' ')?;
@@ -240,7 +242,7 @@ fn split_record(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&record[..equals], &record[equals + 1..], rest))
 }
 
-/// One record, its own length included.
+/// Appends one record, whose length includes the length field itself.
 pub(super) fn put_record(body: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -255,13 +257,13 @@ pub(super) fn put_record(body: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     body.push(b'\n');
 }
 
-/// Decimal digits and nothing else.
+/// Parses a number of decimal digits and nothing else.
 pub(super) fn parse_number(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
 }
 
-/// Seconds with a fraction of any length, also before 1970.
+/// Parses seconds with a fraction of any length, including negative times.
 pub(super) fn parse_time(text: &[u8]) -> Option<Time> {
     let (is_negative, text) = match text.strip_prefix(b"-") {
         Some(text) => (true, text),

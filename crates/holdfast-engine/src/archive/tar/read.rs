@@ -1,5 +1,5 @@
-//! Reads an archive member by member. A stream is only read to its end when it has one: two blocks of zeros, and
-//! nothing but zeros after them, which end some time.
+//! Reads an archive member by member. An archive is complete only if it ends with two blocks of zeros, followed by a
+//! limited number of zeros and nothing else.
 
 use std::io::{self, Read};
 
@@ -11,17 +11,18 @@ use super::sparse::{self, MAX_PARTS};
 use super::{BLOCK, Member, MemberKind, Part, Time};
 use crate::archive::shown_short;
 
-/// What may stand before one member, long names and attributes and all; a stream that claims more wants our memory.
+/// The maximum size of all extension headers before one member, including long names and attributes; a stream that
+/// claims more is after our memory.
 const EXTENSION_BYTES: u64 = 4 * 1024 * 1024;
 const SKIP_BYTES: usize = 64 * 1024;
-/// What may follow the end of an archive: programs fill the last record, and the largest are far below this. A stream of
-/// zeros without end would keep a run busy for ever.
+/// How many zeros may follow the end of an archive: programs pad the last record, and the largest records are far
+/// smaller than this. An endless stream of zeros would keep a run busy forever.
 const TAIL_BYTES: usize = 16 * 1024 * 1024;
-/// The longest path, and the longest target of a link: 16 times what a system opens at once. A stream of few bytes can
-/// claim many that are longer, and whoever lists them would hold them all.
+/// The longest path or link target: 16 times what a system can open at once. A small stream can contain many longer
+/// ones, and listing them would take too much memory.
 const NAME_BYTES: usize = 64 * 1024;
 
-/// Where a member lies in the stream.
+/// The position of a member in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemberRange {
     /// Where its first header begins.
@@ -30,11 +31,11 @@ pub(crate) struct MemberRange {
     pub end: u64,
 }
 
-/// Reads members in order; as a `Read` it gives the data of the current one.
+/// Reads members in order; its `Read` implementation returns the data of the current one.
 pub(crate) struct Reader<R> {
     input: R,
     position: u64,
-    /// What is unread of the current member: data, and then what fills its last block.
+    /// The unread rest of the current member: its data, and then the padding of its last block.
     data_left: u64,
     padding: u64,
     scratch: Vec<u8>,
@@ -49,7 +50,8 @@ impl<R: Read> Reader<R> {
         &mut self.input
     }
 
-    /// The next member, after the rest of the one before. `None` is the proven end of the archive and of the stream.
+    /// Skips the rest of the current member and returns the next one. `None` means that the archive and the stream have
+    /// ended properly.
     pub(crate) fn next(&mut self) -> io::Result<Option<(Member, MemberRange)>> {
         self.skip_data()?;
         let start = self.position;
@@ -87,7 +89,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// One header, or `None` for a block of zeros.
+    /// Reads one header; `None` for a block of zeros.
     fn header(&mut self) -> io::Result<Option<Header>> {
         let mut block = [0; BLOCK];
         self.fill(&mut block)?;
@@ -103,7 +105,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The body of a header that describes the next member.
+    /// Reads the body of a header that describes the next member.
     fn extension(&mut self, header: &Header, before: &mut Before) -> io::Result<Vec<u8>> {
         let size = header.unsigned(header::SIZE)?;
         before.bytes = before.bytes.saturating_add(size).saturating_add(BLOCK as u64);
@@ -117,7 +119,8 @@ impl<R: Read> Reader<R> {
         Ok(body)
     }
 
-    /// The member itself, with all that was said about it before. Afterwards the stream is at its data.
+    /// Builds the member from its header and the extension headers before it. Afterwards the stream is at the member's
+    /// data.
     fn member(&mut self, header: &Header, before: Before) -> io::Result<Member> {
         let Before { extended, long_path, long_link, .. } = before;
         let extended = extended.unwrap_or_default();
@@ -131,11 +134,12 @@ impl<R: Read> Reader<R> {
         let named = extended.path.or(long_path).unwrap_or_else(|| header.path());
         let mut kind = kind_of(header)?;
         if kind == MemberKind::File && named.ends_with(b"/") {
-            // Programs before POSIX wrote folders so; with content it would be a file to some and a folder to others.
+            // Programs from before POSIX wrote folders like this. With content, some readers would take it for a file
+            // and others for a folder.
             kind = MemberKind::Directory;
         }
         if kind != MemberKind::File && archived != 0 {
-            return Err(io::Error::other("it has content, but is no file"));
+            return Err(io::Error::other("it has content, but is not a file"));
         }
         let has_names = header.format() != TarFormat::Old;
         let name = |field| if has_names { header.text(field).to_vec() } else { Vec::new() };
@@ -160,7 +164,7 @@ impl<R: Read> Reader<R> {
         let padded = padded.ok_or_else(|| io::Error::other("a member is too large"))?;
         let map_bytes = self.read_sparse(header, extended.sparse, &mut member)?;
         self.data_left =
-            archived.checked_sub(map_bytes).ok_or_else(|| io::Error::other("its map is longer than it"))?;
+            archived.checked_sub(map_bytes).ok_or_else(|| io::Error::other("its map is longer than its data"))?;
         self.padding = padded - archived;
         if let Some(parts) = &member.parts {
             sparse::check(parts, member.size, self.data_left)?;
@@ -168,7 +172,8 @@ impl<R: Read> Reader<R> {
         finish(member)
     }
 
-    /// The map of a file with holes, in whichever way it is written. Gives how much of the data the map itself took.
+    /// Reads the map of a file with holes, in any of its formats. Returns how many bytes of the data the map itself
+    /// took up.
     fn read_sparse(&mut self, header: &Header, told: pax::SparseRecords, member: &mut Member) -> io::Result<u64> {
         let wrong = || io::Error::other("it describes holes in a way that is not known");
         if header.kind() == b'S' {
@@ -180,7 +185,7 @@ impl<R: Read> Reader<R> {
             return Ok(0);
         }
         if !told.is_used() {
-            // A name alone describes nothing.
+            // A name or minor version alone does not describe holes.
             return if told.name.is_none() && told.minor.is_none() { Ok(0) } else { Err(wrong()) };
         }
         if member.kind != MemberKind::File {
@@ -201,7 +206,7 @@ impl<R: Read> Reader<R> {
             _ => return Err(wrong()),
         };
         if let Some(name) = told.name {
-            // A folder has no holes; as a file it could not be written again.
+            // A folder has no holes, and a file with such a name could not be written again.
             if name.ends_with(b"/") {
                 return Err(wrong());
             }
@@ -211,7 +216,7 @@ impl<R: Read> Reader<R> {
         Ok(map_bytes)
     }
 
-    /// Four stretches in the header, and 21 in each block that follows it.
+    /// Reads the old GNU map: four parts in the header, and 21 in each block that follows it.
     fn old_gnu_map(&mut self, header: &Header) -> io::Result<(Vec<Part>, u64)> {
         const PARTS: usize = 386;
         const IS_EXTENDED: usize = 482;
@@ -247,7 +252,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// After the first block of zeros: a second one, and zeros to the end of the stream, which is not far.
+    /// Checks what follows the first block of zeros: a second one, and a limited number of zeros up to the end of the
+    /// stream.
     fn end(&mut self) -> io::Result<()> {
         self.scratch.resize(SKIP_BYTES, 0);
         let mut zeros = 0;
@@ -284,7 +290,7 @@ impl<R: Read> Read for Reader<R> {
     }
 }
 
-/// What headers have said about the member that follows them.
+/// What extension headers say about the member that follows them.
 #[derive(Default)]
 struct Before {
     bytes: u64,
@@ -294,7 +300,7 @@ struct Before {
 }
 
 impl Before {
-    /// A header for all members stands for itself.
+    /// A global header does not announce a member.
     fn is_empty(&self) -> bool {
         self.extended.is_none() && self.long_path.is_none() && self.long_link.is_none()
     }
@@ -307,7 +313,7 @@ impl Before {
     }
 }
 
-/// A name of any length, ended by zeros.
+/// A name of any length, terminated by zeros.
 fn long_name(body: &[u8], is_second: bool) -> io::Result<Vec<u8>> {
     let name = until_nul(body);
     if is_second || name.is_empty() || body[name.len()..].iter().any(|byte| *byte != 0) {
@@ -341,7 +347,7 @@ fn take_parts(bytes: &[u8], parts: &mut Vec<Part>) -> io::Result<()> {
     Ok(())
 }
 
-/// What no member may be without.
+/// Checks what every member must have.
 fn finish(mut member: Member) -> io::Result<Member> {
     while member.path.len() > 1 && member.path.ends_with(b"/") {
         member.path.pop();

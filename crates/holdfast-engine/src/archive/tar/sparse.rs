@@ -1,16 +1,17 @@
-//! Files with holes: where their data lies, and how to read them as if they had none.
+//! Files with holes: where their data is, and how to read them as if they had no holes.
 
 use std::io::{self, Read};
 
 use super::pax::parse_number;
 use super::{BLOCK, Part};
 
-/// More stretches than any honest file has; each takes 16 bytes of memory.
+/// The maximum number of parts, more than any legitimate file has; each takes 16 bytes of memory.
 pub(super) const MAX_PARTS: usize = 1 << 20;
-/// The longest text that so many stretches make.
+/// The maximum length of the map of that many parts.
 const MAP_BYTES: usize = 40 * 1024 * 1024;
 
-/// In order, within the file, and as much as the archive holds. No file is larger than what its end can be named by.
+/// Checks that the parts are in order, lie within the file, and add up to the data in the archive, and that the file's
+/// size fits into a signed 64-bit offset.
 pub(super) fn check(parts: &[Part], size: u64, data_bytes: u64) -> io::Result<()> {
     let wrong = || io::Error::other("the map of a file with holes is wrong");
     let (mut end, mut total) = (0_u64, 0_u64);
@@ -22,8 +23,8 @@ pub(super) fn check(parts: &[Part], size: u64, data_bytes: u64) -> io::Result<()
     if total != data_bytes || parts.len() > MAX_PARTS || i64::try_from(size).is_err() { Err(wrong()) } else { Ok(()) }
 }
 
-/// The map that stands before the data: decimal numbers, one a line: how many stretches, then offset and length of
-/// each; padded to a whole block. Also gives how many bytes it took.
+/// Reads the map before the data: decimal numbers, one per line, with the number of parts and then the offset and
+/// length of each, padded to a whole block. Also returns the number of bytes read.
 pub(super) fn read_map(input: &mut impl Read) -> io::Result<(Vec<Part>, u64)> {
     let wrong = || io::Error::other("the map of a file with holes cannot be read");
     let (mut numbers, mut digits, mut wanted) = (Vec::new(), Vec::new(), 1);
@@ -53,9 +54,9 @@ pub(super) fn read_map(input: &mut impl Read) -> io::Result<(Vec<Part>, u64)> {
     Err(wrong())
 }
 
-/// The map as `read_map` reads it.
+/// The map in the format that `read_map` reads.
 pub(super) fn map_text(parts: &[Part], size: u64) -> Vec<u8> {
-    // One that holds no data at all still has an end.
+    // A file without any data still gets a part that marks its end.
     let end = [Part { offset: size, length: 0 }];
     let parts = if parts.is_empty() { &end } else { parts };
     let mut text = format!("{}\n", parts.len());
@@ -67,7 +68,7 @@ pub(super) fn map_text(parts: &[Part], size: u64) -> Vec<u8> {
     text
 }
 
-/// A file with holes, read as it was: holes as zeros.
+/// Reads a file with holes as it was, with zeros for the holes.
 pub(crate) struct Expanded<'a, R> {
     input: R,
     parts: std::slice::Iter<'a, Part>,

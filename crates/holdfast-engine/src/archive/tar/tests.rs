@@ -1,5 +1,5 @@
-//! What others write is read as they meant it; what we write is read by all of them alike; what could be read in two
-//! ways is refused.
+//! Archives of other programs are read as intended; ours are read in the same way by all programs; ambiguous ones are
+//! refused.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -178,7 +178,7 @@ fn holes_are_where_the_map_says() {
     }
 }
 
-/// A tree with everything that a tar can hold and an ordinary account can make.
+/// Creates a tree with everything that a tar archive can contain and an ordinary account can create.
 fn make_tree(folder: &Path) {
     use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::symlink;
@@ -204,8 +204,8 @@ fn run(folder: &Path, program: &str, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// Everything of an archive that all tars agree on: by path, kind, content and target; names of the same file are the
-/// same to all, whichever came first.
+/// Everything in an archive that all programs agree on: path, kind, content and target. Hard links to the same file are
+/// treated alike, whichever came first.
 fn told(archive: &[u8]) -> Vec<(Vec<u8>, String)> {
     let members = read_all(archive).unwrap();
     let content_of = |path: &[u8]| {
@@ -257,7 +257,7 @@ fn archives_of_other_programs_are_read_as_they_are_meant() {
     }
 }
 
-/// Our own form of the tree.
+/// The tree in our own format.
 fn rewritten(folder: &Path) -> Vec<u8> {
     let archive = run(folder, "tar", &["--create", "--file=-", "--format=posix", "--sparse", "."]);
     let mut writer = Writer::new(Vec::new());
@@ -291,7 +291,7 @@ fn every_program_reads_alike_what_we_write() {
     for (program, arguments) in readers {
         assert_eq!(extracted_by(program, arguments), expected, "{program}");
     }
-    // BusyBox knows no holes; everything else is as it was.
+    // BusyBox does not support holes; everything else is as it was.
     let without_holes = |told: Vec<(Vec<u8>, String)>| -> Vec<_> {
         told.into_iter().filter(|(path, _)| path != b"holes" && !path.starts_with(b"GNUSparseFile")).collect()
     };
@@ -385,7 +385,7 @@ fn go_reads_what_we_write_and_we_read_what_it_writes() {
 
 #[test]
 fn a_member_that_cannot_be_counted_is_not_written() {
-    // All that fits into a number and its map is more: a header with the rest of it would let data pass for members.
+    // With its map, the size overflows: a header with the truncated size would let data pass for members.
     let huge = u64::MAX - 511;
     let parts = Some(vec![Part { offset: 0, length: huge }]);
     let member = Member { size: huge, parts, ..Member::new(b"a", MemberKind::File) };
@@ -435,7 +435,7 @@ fn an_attribute_that_is_written_in_two_ways_is_one() {
         pair("SCHILY.xattr.user.p%253Dq", b"v3"),
     ];
     assert_eq!(read_bsd.unwrap(), expected);
-    // For itself it is written in its own way, where the other would be read differently.
+    // For bsdtar, names that it would read differently are written in its own format.
     let for_itself = [
         expected[0].clone(),
         pair("LIBARCHIVE.xattr.user.a%3Db", b"djIK/z0"),
@@ -443,16 +443,16 @@ fn an_attribute_that_is_written_in_two_ways_is_one() {
         pair("LIBARCHIVE.xattr.user.p%253Dq", b"djM"),
     ];
     assert_eq!(for_bsd(&expected), for_itself);
-    // A name that was not encoded, and one that only libarchive's own way has.
+    // A name that was not encoded, and one that is present only in libarchive's format.
     let cut = read(&[(b"SCHILY.xattr.user.a", b"b=v"), (b"LIBARCHIVE.xattr.user.a%3Db", b"dg")]);
     assert_eq!(cut.unwrap(), [pair("SCHILY.xattr.user.a%3Db", b"v")]);
     assert_eq!(read(&[(b"LIBARCHIVE.xattr.n", b"djQ")]).unwrap(), [pair("SCHILY.xattr.n", b"v4")]);
     assert_eq!(read(&[(b"LIBARCHIVE.xattr.n%4", b"djQ")]).unwrap(), [pair("LIBARCHIVE.xattr.n%4", b"djQ")]);
-    // Two values for one name are one too many.
+    // Two values for one name are refused.
     assert!(read(&[(b"SCHILY.xattr.n", b"one"), (b"LIBARCHIVE.xattr.n", b"djQ")]).is_err());
 }
 
-/// Two bits of the eight bytes of such a field say how it is written, and one of them would be the sign.
+/// Two bits of the eight bytes of such a field are reserved: the mark of a binary number, and the sign.
 #[test]
 fn owners_of_every_size_read_back() {
     for id in [0, 65534, u64::from(u32::MAX), 1 << 32, (1 << 62) - 1, 1 << 62, 1 << 63, u64::MAX] {
@@ -463,9 +463,9 @@ fn owners_of_every_size_read_back() {
     }
 }
 
-/// A million bytes that all are the same take next to nothing in an archive, but much in every list of its entries.
+/// A million identical bytes take almost no space in a compressed archive, but a lot in every list of its entries.
 #[test]
-fn names_that_no_system_has_are_refused_by_name() {
+fn names_that_are_too_long_are_refused_and_shown_shortened() {
     let link = |target: &[u8]| [extended(&[(b"linkpath", target)]), raw_header(b'2', b"l", 0)].concat();
     let path = |path: &[u8]| [extended(&[(b"path", path)]), file(b"a", b"abc")].concat();
     let long = |name: &[u8]| [raw_header(b'L', b"x", name.len() as u64), padded(name), file(b"a", b"")].concat();
@@ -489,7 +489,7 @@ fn names_that_no_system_has_are_refused_by_name() {
 }
 
 #[test]
-fn zeros_without_end_are_no_end() {
+fn endless_zeros_are_not_an_end() {
     let members = file(b"a", b"abc");
     let tail = |bytes: u64| Reader::new(members.as_slice().chain(io::repeat(0).take(bytes)));
     let last = |mut reader: Reader<_>| {

@@ -1,7 +1,7 @@
-//! Writes an archive in the way that every tar reads alike. Long names go into GNU's headers and large numbers into the
-//! fields themselves, which all know; extended headers carry only what has no other place: fractions of a second,
-//! attributes, owners beyond all that a field holds, and where a file has holes. A program that knows no extended headers (BusyBox) still gets names and
-//! content right.
+//! Writes an archive that every tar reads in the same way. Long names go into GNU headers and large numbers into the
+//! fields themselves, which all programs support. Extended headers contain only what has no other place: fractions of a
+//! second, attributes, owner ids too large for their field, and the holes of files. A program without support for
+//! extended headers (BusyBox) still gets names and content right.
 
 use std::io::{self, Read, Write};
 
@@ -11,12 +11,13 @@ use super::sparse::map_text;
 use super::{BLOCK, Member, MemberKind};
 
 const COPY_BYTES: usize = 64 * 1024;
-/// The largest number that the eight bytes of an owner's field hold: one bit marks them, and one is the sign.
+/// The largest number that fits into the eight bytes of an owner field: one bit marks binary numbers, and one is the
+/// sign.
 const OWNER_MAX: u64 = (1 << 62) - 1;
 
 pub(crate) struct Writer<W> {
     out: W,
-    /// What fills the last block of the current member.
+    /// The padding of the last block of the current member.
     padding: usize,
     scratch: Vec<u8>,
 }
@@ -26,7 +27,7 @@ impl<W: Write> Writer<W> {
         Self { out, padding: 0, scratch: Vec::new() }
     }
 
-    /// A member with its content; for one with holes, `data` gives what lies between them.
+    /// Writes a member with its content; for a file with holes, `data` contains only the parts between them.
     pub(crate) fn append(&mut self, member: &Member, data: &mut dyn Read) -> io::Result<()> {
         let bytes = self.begin(member)?;
         self.scratch.resize(COPY_BYTES, 0);
@@ -43,14 +44,16 @@ impl<W: Write> Writer<W> {
         self.end_member()
     }
 
-    /// The headers of a member. The caller writes as many bytes of data as this says, and then calls `end_member`.
+    /// Writes the headers of a member. The caller then writes as many bytes of data as this returns, and calls
+    /// `end_member`.
     pub(crate) fn begin(&mut self, member: &Member) -> io::Result<u64> {
         let map = match &member.parts {
             Some(parts) if member.kind == MemberKind::File => map_text(parts, member.size),
             _ => Vec::new(),
         };
         let bytes = if member.kind == MemberKind::File { member.data_bytes() } else { 0 };
-        // Beyond what can be counted a header would say less than follows it, and data would be read as members.
+        // If the sum overflowed, the header would announce less data than follows it, and data would be read as
+        // members.
         let archived = bytes.checked_add(map.len() as u64).ok_or_else(too_large)?;
         let mut headers = Vec::with_capacity(3 * BLOCK);
         let shown = self.put_extended(&mut headers, member);
@@ -69,7 +72,8 @@ impl<W: Write> Writer<W> {
         Ok(bytes)
     }
 
-    /// The extended header, if one is needed, and the name that the member has for readers that know no holes.
+    /// Writes the extended header if one is needed. For a file with holes, returns the name that readers without
+    /// support for holes see.
     fn put_extended(&self, headers: &mut Vec<u8>, member: &Member) -> Option<Vec<u8>> {
         let mut body = Vec::new();
         if member.modified.nanos != 0 {
@@ -110,7 +114,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// What ends every archive.
+    /// Writes the end of the archive.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         Ok(self.out)
@@ -172,7 +176,7 @@ fn put_header(headers: &mut Vec<u8>, member: &Member, path: &[u8], archived: u64
     Ok(())
 }
 
-/// What the field says; a larger number stands in the extended header.
+/// The value of the field; a larger number is in the extended header.
 fn owner(number: u64) -> io::Result<i64> {
     signed(number.min(OWNER_MAX))
 }
@@ -185,7 +189,7 @@ fn too_large() -> io::Error {
     io::Error::other("a number is too large for a tar header")
 }
 
-/// A name of a user that does not fit is none: the number counts then.
+/// A user or group name that does not fit is omitted; the numeric id is used then.
 fn name_of(name: &[u8]) -> &[u8] {
     if name.len() < header::USER.len() { name } else { b"" }
 }
@@ -201,7 +205,7 @@ fn empty_block(kind: u8) -> [u8; BLOCK] {
     block
 }
 
-/// As much as fits; what is longer has a header of its own.
+/// Writes as much as fits; a longer text has a separate header.
 fn put_text(field: &mut [u8], text: &[u8]) {
     let length = text.len().min(field.len());
     field[..length].copy_from_slice(&text[..length]);

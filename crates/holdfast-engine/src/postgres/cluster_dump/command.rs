@@ -1,10 +1,10 @@
-//! The commands of `psql` that `pg_dumpall` writes, each in the one form it has there.
+//! The commands of `psql` that `pg_dumpall` writes, each in the exact form it has there.
 
 use super::statement::encoding;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command<'a> {
-    /// To this database, and nothing else about the connection changes.
+    /// Connects to this database; nothing else about the connection changes.
     Connect(String),
     Encoding(&'static str),
     Restrict(&'a [u8]),
@@ -25,14 +25,14 @@ pub(super) fn parse(line: &[u8]) -> Result<Command<'_>, String> {
         _ => None,
     };
     command.ok_or_else(|| {
-        // The word alone, and not much of it: what follows may be anything.
+        // Only the first word, and not much of it: what follows may be anything.
         let shown: String = word.iter().take(24).map(|byte| byte.escape_ascii().to_string()).collect();
         format!("a command that psql would run ({shown})")
     })
 }
 
-/// The name in what `pg_dumpall` writes after `\connect`: the name itself, or a connection string that has nothing but
-/// the name.
+/// The name in what `pg_dumpall` writes after `\connect`: the name itself, or a connection string with nothing but the
+/// name.
 fn database(words: &[u8]) -> Option<String> {
     let is_simple = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
     let quoted = words.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));

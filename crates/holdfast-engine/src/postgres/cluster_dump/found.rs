@@ -1,4 +1,4 @@
-//! What is found in a dump, what is wrong with it, and what is left out of it.
+//! What is found in a dump, why it is refused, and what is left out of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,15 +16,15 @@ pub struct ClusterDump {
     pub dropped_databases: BTreeSet<String>,
     /// Roles that are created.
     pub roles: BTreeSet<String>,
-    /// What roles may do, in the words of `ALTER ROLE`.
+    /// What roles may do, in keywords of `ALTER ROLE`.
     pub powers: BTreeMap<String, BTreeSet<&'static str>>,
-    /// Roles, each with one that becomes a member of it, and whether that may make others members.
+    /// A role, its new member, and whether that may make others members.
     pub memberships: BTreeSet<(String, String, bool)>,
     /// Roles that get a password.
     pub with_password: BTreeSet<String>,
     /// Tablespaces that are created; their folders must exist on the server.
     pub tablespaces: BTreeSet<String>,
-    /// What [`Filter`] leaves out of every dump because it is never restored, for a person.
+    /// Messages about what [`Filter`] leaves out of every dump because it is never restored.
     pub withheld: BTreeSet<String>,
     pub statements: u64,
     /// Tables with data.
@@ -32,14 +32,14 @@ pub struct ClusterDump {
     pub rows: u64,
 }
 
-/// Why a dump was refused, for a person. How to restore it by hand is for the caller to add.
+/// Why a dump was refused, for messages. The caller adds how to restore it manually.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Line {line} of the dump (byte {byte}) is not as pg_dumpall writes it: {what}")]
 pub struct Refused {
     pub what: String,
-    /// From 1.
+    /// Counted from 1.
     pub line: u64,
-    /// From 0.
+    /// Counted from 0.
     pub byte: u64,
 }
 
@@ -55,9 +55,9 @@ impl Refused {
 pub struct FilterOptions {
     /// Roles that the server has: they are neither dropped nor created, only altered.
     pub existing_roles: BTreeSet<String>,
-    /// Roles that the restore is connected as: what they are is not altered.
+    /// Roles that the restore is connected as: they are not altered.
     pub own_roles: BTreeSet<String>,
-    /// Settings that are turned off in every session, so that those of databases and roles do not end it.
+    /// Settings that are turned off in every session, so that values set for databases and roles do not end it.
     pub turned_off: BTreeSet<String>,
     /// The server's `psql` is older than `\restrict` and would take it for an error.
     pub without_restrict: bool,

@@ -1,5 +1,5 @@
-//! `GRANT` and `REVOKE` as `pg_dumpall` writes them: one right to one thing for one role. Any other form might give a
-//! right to a setting that is not seen.
+//! `GRANT` and `REVOKE` as `pg_dumpall` writes them: rights to one object for one role. Any other form might grant a
+//! right to a setting without being noticed.
 
 use super::words::{StatementKind, is_role_keyword, strip};
 use crate::postgres::globals::{Guarded, ParameterPrivilege};
@@ -24,7 +24,7 @@ const RIGHTS: &[&str] = &[
     "USAGE",
 ];
 
-/// What there are rights to, other than settings.
+/// The kinds of objects that there are rights to, other than settings.
 const THINGS: &[&str] = &[
     "DATABASE",
     "DOMAIN",
@@ -42,7 +42,7 @@ const THINGS: &[&str] = &[
     "TYPE",
 ];
 
-/// What follows `GRANT `: a membership, or a right, which may be one to a setting that is never given.
+/// Parses what follows `GRANT `: a membership, or a right, which may be one to a setting that is never granted.
 pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<StatementKind> {
     if let Some(membership) = membership(text) {
         return Some(membership);
@@ -63,13 +63,13 @@ pub(super) fn granted(text: &[u8], guarded: &Guarded) -> Option<StatementKind> {
     }))
 }
 
-/// What follows `REVOKE `.
+/// Parses what follows `REVOKE `.
 pub(super) fn revoked(text: &[u8]) -> Option<StatementKind> {
     let right = right(strip(text, "GRANT OPTION FOR ").unwrap_or(text), " FROM ")?;
     (right.rest == b";").then_some(StatementKind::Other)
 }
 
-/// `a TO b WITH ADMIN OPTION, INHERIT FALSE GRANTED BY c;`, where all after `b` may be missing.
+/// `a TO b WITH ADMIN OPTION, INHERIT FALSE GRANTED BY c;`, where everything after `b` is optional.
 fn membership(text: &[u8]) -> Option<StatementKind> {
     const OPTIONS: &[&str] =
         &["ADMIN OPTION", "ADMIN TRUE", "ADMIN FALSE", "INHERIT TRUE", "INHERIT FALSE", "SET TRUE", "SET FALSE"];
@@ -89,7 +89,7 @@ fn membership(text: &[u8]) -> Option<StatementKind> {
     (rest == b";").then_some(StatementKind::Membership(group, member, is_admin))
 }
 
-/// A role by its name; words that mean another one are quoted when they are names.
+/// A role by its name; as names, keywords that mean another role are quoted.
 fn role(text: &[u8]) -> Option<(String, &[u8])> {
     let (name, rest) = quoting::read_identifier(text)?;
     let is_name = text.starts_with(b"\"") || !is_role_keyword(&name);
@@ -98,11 +98,11 @@ fn role(text: &[u8]) -> Option<(String, &[u8])> {
 
 /// `rights ON thing name TO role`.
 struct Right<'a> {
-    /// Whether they are more than `SET`.
+    /// Whether the rights include more than `SET`.
     is_more: bool,
-    /// The name of the setting that they are to, if it is one.
+    /// The name of the setting, if the rights are to one.
     setting: Option<Vec<u8>>,
-    /// What follows.
+    /// The text that follows.
     rest: &'a [u8],
 }
 
@@ -122,7 +122,7 @@ fn right<'a>(text: &'a [u8], to: &str) -> Option<Right<'a>> {
     Some(Right { is_more, setting, rest })
 }
 
-/// With the column that it is for, where it is for one.
+/// Skips one right, with the column that it is for, if any.
 fn one_right(text: &[u8]) -> Option<&[u8]> {
     let rest = RIGHTS.iter().find_map(|right| strip(text, right))?;
     match strip(rest, "(") {
@@ -131,7 +131,7 @@ fn one_right(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The number of a large object, or a name with its schema and the types of its arguments where it has them.
+/// Skips the number of a large object, or a name with its optional schema and argument types.
 fn named(text: Option<&[u8]>) -> Option<&[u8]> {
     let text = text?;
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -145,7 +145,7 @@ fn named(text: Option<&[u8]>) -> Option<&[u8]> {
     if strip(rest, "(").is_some() { arguments(rest) } else { Some(rest) }
 }
 
-/// Skips what is in parentheses, names in quotes as a whole.
+/// Skips what is in parentheses, and quoted names as a whole.
 fn arguments(text: &[u8]) -> Option<&[u8]> {
     let (mut rest, mut depth) = (text, 0_usize);
     while let Some((byte, after)) = rest.split_first() {

@@ -6,14 +6,14 @@ use super::found::{ClusterDump, FilterOptions, Refused};
 use super::statement;
 use super::words::StatementKind;
 
-/// How much of a statement is kept until its end has been checked. What must be understood whole, such as a `COPY` with
-/// 1,600 long column names, fits in; longer statements are passed on while they are read.
+/// How much of a statement is held back until its end has been checked. What must be understood as a whole, such as a
+/// `COPY` with 1,600 long column names, fits; longer statements are passed on while they are read.
 const HELD_BYTES: usize = 512 * 1024;
-/// A command names at most one database, of 63 bytes, each of which may be escaped.
+/// A command contains at most one database name, of 63 bytes, each of which may be escaped.
 const COMMAND_BYTES: usize = 512;
 /// `pg_dump` starts with `$$` and lengthens the tag by a few letters until it is not in the text.
 const TAG_BYTES: usize = 64;
-/// Names of databases, of roles and of tablespaces.
+/// The most names of databases, of roles or of tablespaces.
 const NAMES: usize = 100_000;
 
 const HEADER: [&[u8]; 2] = [b"--", b"-- PostgreSQL database cluster dump"];
@@ -25,14 +25,14 @@ type Step<T = ()> = Result<T, String>;
 enum State {
     /// Between statements, at the beginning of a line.
     Between,
-    /// After one `-` there.
+    /// After one `-` at the beginning of a line.
     Dash,
     Comment,
     Command,
     /// In a statement, outside quoted text.
     Sql,
     Text(Text),
-    /// After `'` in a text: its end, unless another follows.
+    /// After `'` in a literal: its end, unless another follows.
     TextEnd(Text),
     /// After a backslash in `E''`.
     Escape,
@@ -42,7 +42,7 @@ enum State {
     Tag,
     /// After `$` and a digit: a parameter of a function.
     Parameter,
-    /// In a dollar-quoted text, with so many bytes of the closing tag seen.
+    /// In a dollar-quoted text; how many bytes of the closing tag have been seen.
     Dollar(usize),
     /// After the `;` that ends a statement.
     Ended(Next),
@@ -59,7 +59,7 @@ enum State {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Text {
-    /// `'…'`, in which a backslash is a letter.
+    /// `'…'`, in which a backslash is an ordinary character.
     Plain,
     /// `E'…'`
     Escapes,
@@ -73,7 +73,7 @@ enum Next {
     Rows,
 }
 
-/// What is known of the session that `psql` has at this point of the dump.
+/// What is known about the session of `psql` at this point of the dump.
 #[derive(Default)]
 struct Session {
     /// Set by the dump since the last `\connect`.
@@ -87,15 +87,15 @@ struct Session {
 
 /// The statement being read.
 struct Statement {
-    /// As `psql` will read it; empty again once it is passed on before its end.
+    /// As `psql` will read it; empty once it has been passed on before its end.
     held: Vec<u8>,
     is_passed_on: bool,
     /// Whether what it means depends on the session's settings.
     is_sensitive: bool,
-    /// The last two bytes outside quoted text; for the latter, its closing quote stands.
+    /// The last two bytes outside quoted text; a closing quote represents its quoted text.
     previous: [u8; 2],
     word: Vec<u8>,
-    /// The first words, which tell `psql` whether a `BEGIN` may follow.
+    /// The first words, by which `psql` decides whether a `BEGIN` may follow.
     first_words: Vec<Vec<u8>>,
     parentheses: u32,
     brackets: u32,
@@ -106,7 +106,7 @@ struct Statement {
     expects_end: bool,
     /// Where a statement within this one begins.
     is_inner_start: bool,
-    /// Only blanks came since the last text.
+    /// Only blanks have followed the last literal.
     is_after_text: bool,
 }
 
@@ -129,7 +129,7 @@ impl Statement {
         }
     }
 
-    /// `psql` of 14 and later waits for the `END` of a `BEGIN` in these, at any place outside parentheses.
+    /// In these statements, `psql` 14 and later waits for the `END` of a `BEGIN` anywhere outside parentheses.
     fn is_routine(&self) -> bool {
         let words: Vec<&[u8]> = self.first_words.iter().map(Vec::as_slice).collect();
         matches!(
@@ -169,9 +169,9 @@ impl Statement {
         Ok(())
     }
 
-    /// A word in the body of a function, outside parentheses. `psql` waits for as many `END` as there were `CASE`; for the
-    /// server each of them may also be the name of a column. They agree where the body ends as long as an `END` that
-    /// begins a statement is the last that is waited for, and all others close a `CASE`.
+    /// A word in the body of a function, outside parentheses. `psql` waits for one `END` for each `CASE`; to the
+    /// server, each of these words may also be the name of a column. They agree on where the body ends if an `END` that
+    /// begins a statement is the last one expected, and all others close a `CASE`.
     fn step_body(&mut self, word: &[u8], is_inner_start: bool) -> Step {
         const STATEMENTS: &[&[u8]] =
             &[b"DELETE", b"INSERT", b"MERGE", b"RETURN", b"SELECT", b"UPDATE", b"VALUES", b"WITH"];
@@ -189,7 +189,7 @@ impl Statement {
         Ok(())
     }
 
-    /// What may stand outside words in a function's body and right after it.
+    /// Checks what is outside words in a function's body and right after it.
     fn check_body(&mut self, byte: u8) -> Step {
         let (is_blank, is_word) = (matches!(byte, b' ' | b'\n' | b'\t'), !self.word.is_empty());
         if !is_blank && (self.expects_end && byte != b';' || self.expects_atomic && !is_word) {
@@ -202,7 +202,7 @@ impl Statement {
             return Err("a ; in parentheses in the body of a function".to_owned());
         }
         if self.blocks > 0 && self.is_inner_start {
-            // Queries that are joined may be in parentheses.
+            // Queries combined by UNION and the like may be in parentheses.
             self.is_inner_start = false;
             return if byte == b'(' { Ok(()) } else { Err(NO_STATEMENT.to_owned()) };
         }
@@ -210,16 +210,16 @@ impl Statement {
     }
 }
 
-const NO_STATEMENT: &str = "something in the body of a function that is no query";
+const NO_STATEMENT: &str = "something in the body of a function that is not a query";
 
-/// Digits, with an exponent at most: lexers differ on where a number with letters after it ends.
+/// Only digits, with an optional exponent: lexers differ on where a number with letters after it ends.
 fn check_number(word: &[u8]) -> Step {
     let mut parts = word.splitn(2, |byte| *byte == b'E');
     let are_digits = parts.all(|part| part.iter().all(u8::is_ascii_digit));
     if are_digits { Ok(()) } else { Err("a number with letters after it".to_owned()) }
 }
 
-/// Where text may start: after what `pg_dump` writes before it.
+/// Whether a literal may start after this byte: only what `pg_dump` writes there is allowed.
 fn is_before_text(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\t' | b'(' | b',' | b'=' | b'[')
 }
@@ -231,7 +231,7 @@ pub(super) struct Scanner {
     statement: Statement,
     /// The comment or the command being read.
     line_text: Vec<u8>,
-    /// The tag of the dollar quote being read, with both signs.
+    /// The tag of the dollar quote being read, including both `$`.
     tag: Vec<u8>,
     /// Lines of the header that were seen.
     header_lines: usize,
@@ -276,7 +276,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The end of the dump.
+    /// Ends the dump and returns what was found in it.
     pub(super) fn finish(&mut self) -> Result<ClusterDump, Refused> {
         let problem = match self.state {
             _ if self.header_lines < HEADER.len() => "its first lines are missing",
@@ -337,7 +337,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Comments hold names of objects, in which anything may be but a line break; nothing of them is passed on.
+    /// Comments contain names of objects, which may hold anything but line breaks; comments are not passed on.
     fn step_comment(&mut self, byte: u8) -> Step {
         match byte {
             b'\n' => {
@@ -416,7 +416,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The server escapes what is special in rows, so every backslash has a known letter after it.
+    /// The server escapes special characters in rows, so every backslash is followed by a known letter.
     fn step_rows(&mut self, byte: u8, out: &mut Vec<u8>) -> Step {
         self.state = match (self.state, byte) {
             (State::RowStartEscape, b'.') => State::RowsEnd,
@@ -463,7 +463,7 @@ impl Scanner {
         self.push(byte, out)
     }
 
-    /// Outside quoted text.
+    /// Handles a byte outside quoted text.
     fn step_outside(&mut self, byte: u8, out: &mut Vec<u8>) -> Step {
         match self.state {
             State::TextEnd(_) => self.statement.is_after_text = true,
@@ -477,7 +477,7 @@ impl Scanner {
         self.check_outside(byte)?;
         let is_end = self.step_sql(byte)?;
         let before = self.statement.previous[1];
-        // A slice of an array: with a blank it cannot be a variable, and means the same.
+        // In a slice of an array, a blank is inserted: then it cannot be a variable, and means the same.
         if before == b':' && is_variable(byte) {
             self.push(b' ', out)?;
         }
@@ -488,7 +488,7 @@ impl Scanner {
         if is_end { self.end_statement(out) } else { Ok(()) }
     }
 
-    /// Letters beyond ASCII mean something else in another encoding.
+    /// Bytes beyond ASCII mean something else in another encoding.
     fn check_letter(&mut self, byte: u8) -> Step {
         if byte.is_ascii() {
             return Ok(());
@@ -534,7 +534,7 @@ impl Scanner {
         Err("a dollar quote without a blank before it".to_owned())
     }
 
-    /// A tag has `$` at both ends and none within, so a mismatch can only be the beginning of the next try.
+    /// A tag has `$` at both ends and none in between, so a mismatch can only be the beginning of another attempt.
     fn step_dollar(&mut self, byte: u8, matched: usize) {
         let matched = match (self.tag[matched] == byte, byte) {
             (true, _) => matched + 1,
@@ -544,7 +544,7 @@ impl Scanner {
         self.state = if matched == self.tag.len() { State::Sql } else { State::Dollar(matched) };
     }
 
-    /// Words, brackets and the beginnings of quoted text. Gives whether the statement ends with this byte.
+    /// Handles words, brackets and the beginnings of quoted text. Returns whether the statement ends with this byte.
     fn step_sql(&mut self, byte: u8) -> Step<bool> {
         let statement = &mut self.statement;
         if byte.is_ascii_alphanumeric() || byte == b'_' {
@@ -578,8 +578,8 @@ impl Scanner {
         Ok(false)
     }
 
-    /// Which kind of text a quote starts. Lexers differ on what belongs to a number or word before it, so only a few
-    /// signs may stand there.
+    /// Which kind of literal a quote starts. Lexers differ on what belongs to a number or word before it, so only a few
+    /// characters may precede it.
     fn starting_text(&self) -> Step<Text> {
         match self.statement.previous {
             [_, before] if is_before_text(before) => Ok(Text::Plain),
@@ -589,7 +589,7 @@ impl Scanner {
         }
     }
 
-    /// What may stand outside quoted text, also together with the byte before.
+    /// Checks what may occur outside quoted text, also in combination with the byte before.
     fn check_outside(&self, byte: u8) -> Step {
         let problem = match (self.statement.previous[1], byte) {
             (_, b'\\') => "a backslash outside quoted text",
@@ -608,7 +608,7 @@ impl Scanner {
         Err(problem.to_owned())
     }
 
-    /// Keeps one more byte of the statement.
+    /// Adds one byte to the statement.
     fn push(&mut self, byte: u8, out: &mut Vec<u8>) -> Step {
         let statement = &mut self.statement;
         if statement.is_passed_on {
@@ -626,7 +626,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Sets what the meaning of quotes depends on to what the dump itself set.
+    /// Sets the settings that the meaning of quotes depends on to what the dump itself set.
     fn pin(&self, out: &mut Vec<u8>) {
         if self.session.has_standard_strings {
             out.extend_from_slice(b"SET standard_conforming_strings = on;\n");
@@ -672,13 +672,13 @@ impl Scanner {
                 }
                 self.found.powers.entry(name).or_default().extend(powers);
                 if self.found.powers.len() > NAMES {
-                    return Err("more names than can be".to_owned());
+                    return Err("too many names".to_owned());
                 }
             }
             StatementKind::Membership(role, member, is_admin) => {
                 self.found.memberships.insert((role, member, is_admin));
                 if self.found.memberships.len() > NAMES {
-                    return Err("more memberships than can be".to_owned());
+                    return Err("too many memberships".to_owned());
                 }
             }
             StatementKind::AlterRole(name) => is_left_out = self.options.own_roles.contains(&name),
@@ -699,14 +699,14 @@ impl Scanner {
     }
 }
 
-/// What `psql` takes for a variable after a colon.
+/// Whether `psql` takes this byte after a colon for the beginning of a variable.
 fn is_variable(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'\'' | b'"' | b'{') || !byte.is_ascii()
 }
 
 fn note(names: &mut std::collections::BTreeSet<String>, name: String) -> Step {
     names.insert(name);
-    if names.len() > NAMES { Err("more names than can be".to_owned()) } else { Ok(()) }
+    if names.len() > NAMES { Err("too many names".to_owned()) } else { Ok(()) }
 }
 
 fn shown(byte: u8) -> String {

@@ -1,14 +1,14 @@
-//! The statements that `pg_dumpall` writes. Those about the contents of databases pass by their first words: the server
-//! runs them as it would run those of any dump. Those that change how the rest is read, and those about roles, databases
-//! and rights, must have one exact form.
+//! The statements that `pg_dumpall` writes. Those about the contents of databases are accepted by their first words:
+//! the server runs them like those of any dump. Those that change how the rest is read, and those about roles,
+//! databases and rights, must have one exact form.
 
 use super::grant::{granted, revoked};
 use super::words::{StatementKind, is_role_keyword, strip};
 use crate::postgres::globals::{Guarded, VALIDITY, Whose, withheld_text};
 use crate::postgres::quoting;
 
-/// Encodings of servers: every byte of a letter beyond ASCII is beyond ASCII itself. In the others, such as SJIS and
-/// GBK, a letter may hold a quote or a backslash.
+/// Encodings that servers can use: every byte of a character beyond ASCII is itself beyond ASCII. In the others, such
+/// as SJIS and GBK, a character may contain a quote or a backslash.
 const ENCODINGS: &[&str] = &[
     "SQL_ASCII",
     "UTF8",
@@ -51,7 +51,7 @@ pub(super) fn encoding(name: &[u8]) -> Option<&'static str> {
     ENCODINGS.iter().copied().find(|known| known.as_bytes() == name)
 }
 
-/// Settings of a session that change nothing about how the dump is read.
+/// Settings of a session that do not affect how the dump is read.
 const SETTINGS: &[&str] = &[
     "statement_timeout",
     "lock_timeout",
@@ -69,11 +69,11 @@ const SETTINGS: &[&str] = &[
     "search_path",
 ];
 
-/// `%s` is a text, `%i` an identifier, `%n` a number, `%b` a truth value; the rest stands for itself.
+/// `%s` is a literal, `%i` an identifier, `%n` a number, `%b` a truth value; everything else stands for itself.
 const FIXED: &[&str] = &[
     "BEGIN;",
     "COMMIT;",
-    // Around rights that somebody else than the owner granted.
+    // Around rights that were not granted by the owner.
     "SET SESSION AUTHORIZATION %i;",
     "RESET SESSION AUTHORIZATION;",
     "SELECT pg_catalog.set_config('search_path', '', false);",
@@ -88,7 +88,7 @@ const FIXED: &[&str] = &[
     "UPDATE pg_catalog.pg_database SET datistemplate = %b WHERE datname = %s;",
 ];
 
-/// What is created, altered and dropped, by the first word of its name.
+/// What can be created, altered and dropped, by the first word of its kind.
 const OBJECTS: &[&str] = &[
     "ACCESS",
     "AGGREGATE",
@@ -133,7 +133,8 @@ const OBJECTS: &[&str] = &[
     "VIEW",
 ];
 
-/// What `text` is; without its end when it is not `is_whole`. `guarded` is what the server says of settings.
+/// What kind of statement `text` is; its end is missing unless `is_whole`. `guarded` are the settings that the server
+/// guards.
 pub(super) fn classify(text: &[u8], is_whole: bool, guarded: &Guarded) -> Result<StatementKind, String> {
     let (first, rest) = word(text);
     let (second, _) = word(rest);
@@ -156,7 +157,7 @@ pub(super) fn classify(text: &[u8], is_whole: bool, guarded: &Guarded) -> Result
         _ => None,
     };
     kind.ok_or_else(|| {
-        // Words of SQL and nothing else: texts may hold passwords.
+        // Only SQL keywords are shown: literals may contain passwords.
         let shown = |word: &[u8]| String::from_utf8_lossy(&word[..word.len().min(24)]).into_owned();
         format!("a statement of another form ({} {})", shown(first), shown(second))
     })
@@ -186,7 +187,7 @@ fn setting(text: &[u8]) -> Option<StatementKind> {
     }
 }
 
-/// Words, numbers and texts, with commas between them.
+/// Whether this is a list of words, numbers and literals, separated by commas.
 fn are_values(text: &[u8]) -> bool {
     let mut rest = value(text);
     while let Some(after) = rest.and_then(|rest| strip(rest, ", ")) {
@@ -205,7 +206,7 @@ fn number(text: &[u8]) -> Option<&[u8]> {
     (digits > 0).then(|| &unsigned[digits..])
 }
 
-/// `COPY schema.table (columns) FROM stdin;`, with nothing in place of the columns of a table that has none.
+/// `COPY schema.table (columns) FROM stdin;`, where a table without columns has no list.
 fn copy(text: &[u8]) -> Option<()> {
     let (_, mut rest) = quoting::read_identifier(text)?;
     if let Some(after) = rest.strip_prefix(b".") {
@@ -269,8 +270,8 @@ fn are_database_options(text: &[u8]) -> bool {
     rest == b";"
 }
 
-/// What a role is: words, then its limit, its password and until when that is valid, where it has them. Gives what it
-/// may do, and whether it has a password.
+/// Parses the options of a role: keywords, then its optional limit, password and validity. Returns what it may do, and
+/// whether it has a password.
 fn role_options(text: &[u8]) -> Option<(Vec<&'static str>, bool)> {
     const FLAGS: &[&str] = &["SUPERUSER", "INHERIT", "CREATEROLE", "CREATEDB", "LOGIN", "REPLICATION", "BYPASSRLS"];
     let flag = |rest| FLAGS.iter().find_map(|flag| strip(rest, flag).map(|rest| (*flag, rest)));
@@ -297,7 +298,7 @@ fn role_options(text: &[u8]) -> Option<(Vec<&'static str>, bool)> {
     (rest == b";").then_some((powers, password.is_some()))
 }
 
-/// Of roles and databases, only what `pg_dumpall` writes: any other form might be a setting that is not seen.
+/// For roles and databases, accepts only what `pg_dumpall` writes: any other form might hide a setting.
 fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<StatementKind> {
     let (object, rest) = word(text);
     let (name, rest) = match object {
@@ -344,7 +345,7 @@ fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<StatementKi
     }
 }
 
-/// What is said of a database beside its settings.
+/// What is altered about a database besides its settings.
 const DATABASE: &[&str] = &["OWNER TO %i;", "CONNECTION LIMIT = %n;", "IS_TEMPLATE = %b;", "ALLOW_CONNECTIONS = %b;"];
 
 fn dropped(text: &[u8], is_whole: bool) -> Option<StatementKind> {
@@ -466,7 +467,7 @@ mod tests {
             panic!()
         };
         assert!(said.ends_with(" To set it by hand: ALTER ROLE app SET \"plperl.on_init\" TO …;"), "{said}");
-        // What the server that is restored to has loaded.
+        // What the target server has loaded.
         let guarded = Guarded::new(["ext.path".to_owned()].into());
         for text in ["ALTER ROLE app SET \"Ext.path\" TO '/';", "GRANT SET ON PARAMETER \"ext.path\" TO app;"] {
             let of_it = classify(text.as_bytes(), true, &guarded);

@@ -124,7 +124,7 @@ fn the_role_that_restores_is_not_altered() {
 fn text_that_psql_could_read_as_commands_is_refused() {
     let long = format!("CREATE FUNCTION f() AS $a${}$a$ \\! id\n", "x".repeat(256 * 1024 - 3));
     let bodies = [
-        // A comment that psql ends earlier.
+        // A comment that ends earlier for psql.
         "-- a\r\\! id\n",
         "--\r\\! id\n",
         // Other forms of COPY.
@@ -149,7 +149,7 @@ fn text_that_psql_could_read_as_commands_is_refused() {
         "COPY t (a) FROM stdin;\n\\x41\n\\.\n",
         "COPY t (a) FROM stdin;\n1\n",
         "COPY t (a) FROM stdin;\n1\0\n\\.\n",
-        // Dollar quotes that are none, or are.
+        // What looks like a dollar quote and is none, and vice versa.
         "CREATE VIEW v AS SELECT 1$a$ \\! id\n$a$;\n",
         "CREATE VIEW v AS SELECT a$a$ \\! id\n$a$;\n",
         "CREATE VIEW v AS SELECT 'a'$a$ \\! id\n$a$;\n",
@@ -205,7 +205,7 @@ fn text_that_psql_could_read_as_commands_is_refused() {
         "\\connect a\nCOMMENT ON TABLE t IS 'a\\';\n",
         "\\connect a\nCOMMENT ON TABLE t IS '\u{e4}';\n",
         "\\connect a\nCOPY t (a) FROM stdin;\n\\.\n",
-        // Bodies of functions that psql does not find the end of.
+        // Bodies of functions whose end psql does not find.
         "CREATE FUNCTION public.begin() RETURNS int AS 'a';\nCOPY t (a) FROM stdin;\n\\! id\n\\.\n",
         "CREATE FUNCTION f() BEGIN ATOMIC SELECT begin; END;\nCOPY t (a) FROM stdin;\n\\! id\n\\.\n",
         "CREATE FUNCTION f() BEGIN ATOMIC SELECT 1;\nCOPY t (a) FROM stdin;\n\\! id\n\\.\nEND;\n",
@@ -225,7 +225,7 @@ fn text_that_psql_could_read_as_commands_is_refused() {
         // Statements within another one.
         "CREATE SCHEMA s GRANT SET ON PARAMETER work_mem TO x;\n",
         "CREATE OR REPLACE PROCEDURE f() BEGIN;\nCOPY t (a) FROM stdin;\n\\! id\n\\.\n",
-        // Letters and numbers that lexers differ on.
+        // Letters and numbers on which lexers differ.
         "CREATE VIEW v AS SELECT 1end;\n",
         "CREATE VIEW v AS SELECT \u{e4};\n",
         "CREATE VIEW v AS\u{b}SELECT 1;\n",
@@ -242,7 +242,7 @@ fn text_that_psql_could_read_as_commands_is_refused() {
 }
 
 #[test]
-fn a_refusal_says_where_and_keeps_texts_to_itself() {
+fn a_refusal_says_where_and_does_not_reveal_texts() {
     assert_eq!(
         refusal("INSERT INTO t VALUES ('hunter2');\n"),
         "Line 8 of the dump (byte 144) is not as pg_dumpall writes it: a statement of another form (INSERT INTO)"
@@ -282,7 +282,7 @@ fn what_could_end_a_session_is_turned_off_in_each() {
 }
 
 #[test]
-fn settings_that_quotes_depend_on_are_set_before_every_statement_that_has_such() {
+fn settings_that_quotes_depend_on_are_set_before_every_statement_with_quotes() {
     let body = "COMMENT ON TABLE t IS '\\';\nGRANT a TO b;\nGRANT \"\u{e4}\" TO b;\nCOPY t (a) FROM stdin;\n\\.\n";
     let pin = "SET standard_conforming_strings = on;\nSET client_encoding = 'UTF8';\n";
     let expected = format!(
@@ -294,12 +294,12 @@ fn settings_that_quotes_depend_on_are_set_before_every_statement_that_has_such()
 }
 
 #[test]
-fn slices_of_arrays_are_no_variables() {
+fn slices_of_arrays_are_not_taken_for_variables() {
     let out = filtered("CREATE VIEW v AS SELECT a[1:2], a[x:\"HOST\"], a[:]::text;\n", FilterOptions::default());
     assert!(out.ends_with("CREATE VIEW v AS SELECT a[1: 2], a[x: \"HOST\"], a[:]::text;\n"), "{out}");
 }
 
-/// Pieces of dumps and of attacks; most ways to put them together are refused, and none may be read twice differently.
+/// Fragments of dumps and of attacks; most combinations are refused, and none may be read in two different ways.
 pub(super) fn pieces() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("CREATE VIEW v AS SELECT "),
@@ -337,7 +337,7 @@ pub(super) fn pieces() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
 }
 
-/// What passed, or why nothing did.
+/// What passed, or why the dump was refused.
 fn outcome(dump: &[u8], piece: usize) -> Result<Vec<u8>, Refused> {
     let mut scanner = Scanner::new(FilterOptions::default());
     let mut out = Vec::new();
@@ -361,7 +361,7 @@ proptest! {
         let _ = outcome(&dump, 7);
     }
 
-    /// Everything that is no statement, and every backslash, is data or one of the known commands.
+    /// Everything that is not a statement, and every backslash, is data or one of the known commands.
     #[test]
     fn lines_that_pass_start_as_statements_commands_or_quoted_text(body in pieces()) {
         let dump = format!("{HEAD}{body}{FOOT}");
@@ -373,7 +373,8 @@ proptest! {
     }
 }
 
-/// How `psql` reads a script, written after its lexer: line by line, with what carries over from one line to the next.
+/// A model of how `psql` reads a script, based on its lexer: line by line, with what carries over from one line to the
+/// next.
 mod model {
     #[derive(Default)]
     pub(super) struct Read {

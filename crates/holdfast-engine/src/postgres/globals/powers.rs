@@ -1,5 +1,5 @@
-//! What roles may do on a server now, and what a restore makes of that: whoever runs it should see who becomes a
-//! superuser there, and whose password changes.
+//! What roles may do on a server now, and how a restore changes that: the user should see who becomes a superuser
+//! there, and whose password changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::postgres::quoting;
 /// Among what a role gains: its password may be valid again, or for longer.
 pub const VALIDITY: &str = "a new VALID UNTIL";
 
-/// A role of the server that is restored to.
+/// A role on the target server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleThere {
@@ -26,14 +26,14 @@ pub struct RoleThere {
     /// Until when its password is valid, in the form of [`super::Expiry`].
     valid_until: Option<String>,
     member_of: BTreeSet<String>,
-    /// Those of them that it may give to others.
+    /// The roles among `member_of` that it may grant to others.
     admin_of: BTreeSet<String>,
-    /// As the server keeps it; `None` also when this login may not read it.
+    /// As the server stores it; also `None` if this login may not read it.
     password: Option<String>,
 }
 
 impl RoleThere {
-    /// Whether it has what this word of `ALTER ROLE` gives.
+    /// Whether the role has the attribute that this keyword of `ALTER ROLE` sets.
     pub fn may(&self, power: &str) -> bool {
         match power {
             "SUPERUSER" => self.is_superuser,
@@ -47,25 +47,25 @@ impl RoleThere {
     }
 }
 
-/// What a role gains, for a person.
+/// The message about what a role gains.
 pub fn gain(name: &str, gained: &[&str], is_new: bool, is_dry: bool) -> Option<String> {
     let (which, will) = (if is_new { "new role" } else { "role" }, if is_dry { "would" } else { "will" });
     let name = quoting::shown(name.as_bytes());
     (!gained.is_empty()).then(|| format!("The {which} {name} {will} gain {}.", gained.join(", ")))
 }
 
-/// That a role gets another password, for a person.
+/// The message that a role gets another password.
 pub fn new_password(name: &str, is_dry: bool) -> String {
     let will = if is_dry { "would" } else { "will" };
     format!("The password of the role {} {will} be the one of the backup.", quoting::shown(name.as_bytes()))
 }
 
-/// What a server lets its roles do.
+/// The roles of a server by name.
 pub fn by_name(there: &[RoleThere]) -> BTreeMap<&str, &RoleThere> {
     there.iter().map(|role| (role.name.as_str(), role)).collect()
 }
 
-/// The roles that `r` is a member of.
+/// Selects the roles that role `r` is a member of.
 fn memberships(which: &str) -> String {
     format!(
         "(SELECT coalesce(pg_catalog.json_agg(g.rolname), '[]') FROM pg_catalog.pg_auth_members m JOIN \
@@ -73,7 +73,7 @@ fn memberships(which: &str) -> String {
     )
 }
 
-/// Asks for what [`RoleThere`] reads. Without `with_passwords`, everybody may ask.
+/// Asks for what [`RoleThere`] reads. Without `with_passwords`, every role may run it.
 pub fn roles_query(with_passwords: bool) -> String {
     let (table, password) = match with_passwords {
         true => ("pg_authid", "r.rolpassword"),
@@ -90,7 +90,7 @@ pub fn roles_query(with_passwords: bool) -> String {
 }
 
 impl Globals {
-    /// What roles gain by being restored, and whose password changes, for a person.
+    /// What roles gain from the restore, and whose password changes, as messages.
     pub fn gains(&self, there: &[RoleThere], is_dry: bool) -> Vec<String> {
         let there = by_name(there);
         let mut said = Vec::new();
@@ -112,7 +112,7 @@ impl Globals {
         let grants = self.parameter_grants.iter().map(|grant| {
             let whom = grant.grantee.as_ref().map_or_else(|| "Everybody".to_owned(), |role| the_role(role.as_str()));
             let (privilege, option) =
-                (grant.privilege.as_str(), if grant.can_grant { ", and to give it on" } else { "" });
+                (grant.privilege.as_str(), if grant.can_grant { ", and to grant it to others" } else { "" });
             let parameter = quoting::shown(grant.parameter.0.as_bytes());
             format!("{whom} {will} get the right {privilege} to the setting {parameter}{option}.")
         });
@@ -127,7 +127,7 @@ impl Globals {
 }
 
 impl DatabaseFacts {
-    /// What superusers start with in this database from now on, for a person.
+    /// The settings that sessions of superusers in this database will start with, as messages.
     pub fn settings_of_superusers(&self, there: &[RoleThere], is_dry: bool) -> Vec<String> {
         changed_settings(&by_name(there), self.settings.iter(), Some(&self.name), is_dry)
     }
@@ -155,10 +155,10 @@ fn the_role(name: &str) -> String {
     format!("The role {}", quoting::shown(name.as_bytes()))
 }
 
-/// How many of one kind are named.
+/// How many messages of one kind there are at most.
 const NAMED: usize = 100;
 
-/// The first of them, and how many more there are.
+/// The first messages, and how many more there are.
 fn bounded(texts: impl Iterator<Item = String>, what: &str) -> Vec<String> {
     let (mut said, mut more) = (Vec::new(), 0_usize);
     for text in texts {
@@ -174,8 +174,8 @@ fn bounded(texts: impl Iterator<Item = String>, what: &str) -> Vec<String> {
     said
 }
 
-/// Who becomes a member of a role that is there, for a person: a role, a member of it, and whether that may make others
-/// members, too. What superusers and the roles that every server has may do is told by [`gained_by_membership`].
+/// Messages about who becomes a member of an existing role. `new` are a role, its new member, and whether that may make
+/// others members, too. What superusers and predefined roles may do is covered by [`gained_by_membership`].
 pub fn new_memberships<'a>(
     there: &BTreeMap<&'a str, &'a RoleThere>,
     new: impl Iterator<Item = (&'a str, &'a str, bool)>,
@@ -198,9 +198,9 @@ pub fn new_memberships<'a>(
     bounded(said, "memberships")
 }
 
-/// Who gets what others may do by becoming a member, also of a member, for a person: what superusers may do, and what
-/// the roles may that every server has, some of which run programs or read everything. `new` are roles, each with one
-/// that becomes a member of it.
+/// Messages about who gains the rights of others by becoming a member, directly or indirectly: those of superusers, and
+/// those of predefined roles, some of which may run programs or read everything. `new` are pairs of a role and its new
+/// member.
 pub fn gained_by_membership<'a>(
     there: &BTreeMap<&'a str, &'a RoleThere>,
     new: impl Iterator<Item = (&'a str, &'a str)>,
@@ -244,7 +244,7 @@ fn reached<'a>(members: &Members<'a>, from: &BTreeSet<&'a str>) -> BTreeSet<&'a 
     reached
 }
 
-/// The words for what `role` may do and may not now.
+/// The keywords for what `role` may do in the backup, but not on the server now.
 fn gained(role: &Role, before: Option<&RoleThere>) -> Vec<&'static str> {
     let until = role.valid_until.as_ref().map(|until| until.0.as_str());
     let is_prolonged = until.is_some() && before.is_some_and(|before| before.valid_until.as_deref() != until);

@@ -1,10 +1,10 @@
-//! What a server of PostgreSQL 9.6 to 18 is asked. Each query answers with one JSON document, in the client's encoding,
-//! which must be UTF-8 (`PGCLIENTENCODING`). Columns that only some versions have are read from the row as a document.
+//! Queries for servers of PostgreSQL 9.6 to 18. Each returns one JSON document, in the client's encoding, which must be
+//! UTF-8 (`PGCLIENTENCODING`). Columns that only some versions have are read from the row as a document.
 
 use super::Name;
 use crate::postgres::quoting;
 
-/// Whether [`globals_query`] may be asked for passwords: `t` or `f`.
+/// Whether [`globals_query`] may ask for passwords: `t` or `f`.
 pub const CAN_READ_PASSWORDS: &str = "SELECT pg_catalog.has_table_privilege('pg_catalog.pg_authid', 'SELECT')";
 
 /// Until when the password of the role `r` is valid.
@@ -12,7 +12,7 @@ pub(super) const VALID_UNTIL: &str = "CASE WHEN r.rolvaliduntil = 'infinity' THE
     WHEN r.rolvaliduntil = '-infinity' THEN '-infinity' \
     ELSE pg_catalog.to_char(r.rolvaliduntil AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00' END";
 
-/// Asks for everything that `parse` reads. Without `with_passwords`, everybody may ask.
+/// Asks for everything that `parse` reads. Without `with_passwords`, every role may run it.
 pub fn globals_query(with_passwords: bool) -> String {
     let table = if with_passwords { "pg_authid" } else { "pg_roles" };
     let password = if with_passwords { "r.rolpassword" } else { "NULL::pg_catalog.text" };
@@ -45,9 +45,9 @@ pub fn globals_query(with_passwords: bool) -> String {
     )
 }
 
-/// Servers before 15 have no such table, and refuse a statement that names it, so it is named in a text that only later
-/// ones run. The server gives such an answer as XML alone; in hexadecimal digits it comes through unchanged. What the
-/// role that the server was set up with may do is left out: everything.
+/// Servers before 15 do not have this table and refuse statements that mention it, so it only occurs in a string that
+/// later servers run. The result of such a string is only available as XML; in hexadecimal digits it passes through
+/// unchanged. The rights of the initial superuser are left out: it may do everything.
 fn parameter_grants_document() -> String {
     const ASK: &str = "SELECT pg_catalog.encode(pg_catalog.convert_to(coalesce(pg_catalog.jsonb_agg(DISTINCT \
         pg_catalog.jsonb_build_object('parameter', p.parname, 'grantee', CASE WHEN a.grantee <> 0 THEN \
@@ -75,7 +75,7 @@ const SETTING: &str = "pg_catalog.jsonb_build_object('role', w.rolname, \
 const SETTINGS: &str = "pg_catalog.pg_db_role_setting s LEFT JOIN pg_catalog.pg_roles w ON w.oid = s.setrole \
     CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) c (item)";
 const DATABASES: &str = "pg_catalog.pg_database d";
-/// Servers mark a database that they could not drop whole with this limit.
+/// Servers use this limit to mark a database that they could not drop completely.
 const IS_VALID: &str = "d.datconnlimit <> -2";
 
 fn database_document() -> String {

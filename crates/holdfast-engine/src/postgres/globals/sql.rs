@@ -1,14 +1,12 @@
-//! Statements written from what was understood. Names and texts are quoted so that nothing in them ends them, whatever
-//! `standard_conforming_strings` says and also when `psql` reads them. Each is one statement with its semicolon.
-//!
-//! Those with a password must travel on standard input, never as an argument.
+//! Writes statements from parsed data. Names and literals are quoted so that nothing in them can end them, whatever
+//! `standard_conforming_strings` is, and also when `psql` reads them. Each is one statement with its semicolon.
 
 use super::{DatabaseFacts, Globals, Grant, Membership, Name, ParameterGrant, Privilege, Provider, Role, Setting};
 use crate::postgres::quoting::{identifier, text};
 
-/// The first version in which memberships say whether they are inherited.
+/// The first version in which a membership specifies whether it is inherited.
 const MEMBERSHIP_OPTIONS: u32 = 160_000;
-/// The first version with locales of ICU, and with those of the server itself.
+/// The first version with locale providers for databases.
 const PROVIDERS: u32 = 150_000;
 /// The first version with rights to parameters.
 const PARAMETER_GRANTS: u32 = 150_000;
@@ -19,7 +17,8 @@ pub fn create_role_sql(role: &Role) -> String {
     format!("CREATE ROLE {};", identifier(&role.name))
 }
 
-/// Makes a role, new or not, what it was. Without a password that can be restored, the one it has stays.
+/// Sets the attributes of a role, new or existing, to those of the backup. If its password cannot be restored, the
+/// present one stays.
 pub fn alter_role_sql(role: &Role) -> String {
     let mut sql = format!("ALTER ROLE {} WITH", identifier(&role.name));
     let flags = [
@@ -51,7 +50,7 @@ pub fn comment_on_role_sql(role: &Role) -> Option<String> {
     Some(format!("COMMENT ON ROLE {} IS {};", identifier(&role.name), text(comment.as_str())))
 }
 
-/// `server_version` is that of the server it is for. Who granted it is not restored.
+/// `server_version` is that of the target server. The grantor is not restored.
 pub fn membership_sql(membership: &Membership, server_version: u32) -> String {
     let Membership { role, member, is_admin, inherits, can_set } = membership;
     let mut options = Vec::new();
@@ -74,18 +73,18 @@ pub fn setting_sql(setting: &Setting) -> String {
     format!("ALTER ROLE {role} SET {};", assignment(setting))
 }
 
-/// Settings of roles in every database. Each is tried by itself, since a server may not know all that another has.
+/// Settings of roles in every database. Each is tried by itself, since a server may not know all settings of another.
 pub fn settings_sql(globals: &Globals) -> Vec<String> {
     globals.settings.iter().map(|setting| leniently(&setting_sql(setting), &setting.name)).collect()
 }
 
-/// Runs a statement that sets something; when the server refuses it, it warns and goes on. A locale or a setting that
-/// it does not have must not keep anybody from their data.
+/// Runs a statement that sets something; if the server refuses it, warns and continues. A locale or a setting that the
+/// server does not have must not keep anybody from their data.
 fn leniently(statement: &str, setting: &str) -> String {
     or_warn(statement, &format!("A setting was refused by this server: {} ", shown(statement, setting)))
 }
 
-/// Runs a statement; when the server refuses it, it warns with `refused` and its own words, and goes on.
+/// Runs a statement; if the server refuses it, warns with `refused` and the server's message, and continues.
 fn or_warn(statement: &str, refused: &str) -> String {
     let refused = text(refused);
     let body = format!(
@@ -95,7 +94,7 @@ fn or_warn(statement: &str, refused: &str) -> String {
     format!("DO {};", text(&body))
 }
 
-/// Rights to parameters, for a server that knows them; none for others. Who granted them is not restored.
+/// Rights to parameters, if the server supports them. The grantors are not restored.
 pub fn parameter_grants_sql(globals: &Globals, server_version: u32) -> Vec<String> {
     let grants = globals.parameter_grants.iter().filter(|_| server_version >= PARAMETER_GRANTS);
     grants.map(parameter_grant_sql).collect()
@@ -105,7 +104,7 @@ pub(super) fn parameter_grant_sql(grant: &ParameterGrant) -> String {
     let privilege = grant.privilege.as_str();
     let grantee = grant.grantee.as_ref().map_or_else(|| "PUBLIC".to_owned(), identifier);
     let option = if grant.can_grant { " WITH GRANT OPTION" } else { "" };
-    // Only letters, digits, `_`, `$` and dots are in it.
+    // It only contains letters, digits, `_`, `$` and dots.
     let parameter = grant.parameter.0.replace('.', "\".\"");
     format!("GRANT {privilege} ON PARAMETER \"{parameter}\" TO {grantee}{option};")
 }
@@ -120,15 +119,15 @@ pub fn database_setting_sql(setting: &Setting, database: &Name) -> String {
 }
 
 fn assignment(setting: &Setting) -> String {
-    // Only letters, digits, `_`, `$` and dots are in it.
+    // It only contains letters, digits, `_`, `$` and dots.
     let name = format!("\"{}\"", setting.name);
     let words: Vec<String> = setting.words().unwrap_or_default().iter().map(|word| text(word)).collect();
     // An empty list is one empty name.
     if words.is_empty() { format!("{name} TO ''") } else { format!("{name} TO {}", words.join(", ")) }
 }
 
-/// Makes an empty database like the one that was backed up, under a name of its own. `server_version` is that of the
-/// server it is for; an error says, for a person, what that server cannot do. The tablespace is the default one.
+/// Creates an empty database like the one that was backed up, under the given name. `server_version` is that of the
+/// target server; an error tells the user what that server does not support. The tablespace is the default one.
 pub fn create_database_sql(facts: &DatabaseFacts, name: &Name, server_version: u32) -> Result<String, String> {
     let mut sql = format!(
         "CREATE DATABASE {} WITH TEMPLATE = template0 ENCODING = {}",
@@ -168,8 +167,8 @@ pub fn create_database_sql(facts: &DatabaseFacts, name: &Name, server_version: u
     Ok(sql)
 }
 
-/// What makes a restored database whole, in this order, after its contents. Without `with_roles`, owner, rights and
-/// the settings of single roles are left out: they name roles that the server may not have.
+/// The statements that complete a restored database, in this order, after its contents. Without `with_roles`, owner,
+/// rights and the settings of single roles are left out: they refer to roles that the server may not have.
 pub fn finish_database_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool) -> Vec<String> {
     let database = identifier(name);
     let mut sql = Vec::new();
@@ -196,8 +195,8 @@ pub fn finish_database_sql(facts: &DatabaseFacts, name: &Name, with_roles: bool)
     sql
 }
 
-/// As [`finish_database_sql`], for a database that was there before and stays its owner's. Each statement is tried by
-/// itself: whoever may fill a database need not be its owner.
+/// As [`finish_database_sql`], for a database that existed before and keeps its owner. Each statement is tried by
+/// itself: a user who may fill a database need not be its owner.
 pub fn finish_existing_sql(facts: &DatabaseFacts, there: &DatabaseFacts, with_roles: bool) -> Vec<String> {
     let facts = facts.owned_as(there);
     let owner = owner_sql(&facts, &there.name);
@@ -209,7 +208,7 @@ pub fn finish_existing_sql(facts: &DatabaseFacts, there: &DatabaseFacts, with_ro
     statements.map(one).collect()
 }
 
-/// What [`finish_existing_sql`] changes about a database, for a person to read.
+/// What [`finish_existing_sql`] changes about a database, as statements to be shown.
 pub fn changed_sql(facts: &DatabaseFacts, there: &DatabaseFacts, with_roles: bool) -> Vec<String> {
     let facts = facts.owned_as(there);
     let rights =
@@ -233,7 +232,8 @@ fn owner_sql(facts: &DatabaseFacts, name: &Name) -> String {
 }
 
 impl DatabaseFacts {
-    /// As it was, for a database that keeps its owner: what the owner of the original might do is for that one.
+    /// The facts of the backup, for a database that keeps its owner: the rights of the original owner go to the present
+    /// one.
     fn owned_as(&self, there: &Self) -> Self {
         let mut facts = Self { owner: there.owner.clone(), ..self.clone() };
         for grant in facts.acl.iter_mut().flatten() {
@@ -245,7 +245,7 @@ impl DatabaseFacts {
     }
 }
 
-/// Takes what a new database grants, then gives what was granted.
+/// Revokes what a new database grants, then grants what was granted.
 fn acl_sql(acl: &[Grant], database: &str, owner: &Name) -> Vec<String> {
     let revoke = |from: &str| format!("REVOKE ALL ON DATABASE {database} FROM {from};");
     let mut sql = vec![revoke("PUBLIC"), revoke(&identifier(owner))];
@@ -262,11 +262,11 @@ fn acl_sql(acl: &[Grant], database: &str, owner: &Name) -> Vec<String> {
     sql
 }
 
-/// Longer statements are not shown whole.
+/// Longer statements are not shown completely.
 const SHOWN_BYTES: usize = 300;
 
-/// A statement that sets something, for a log that others read: without its value where that is long, or may be a
-/// secret, as applications keep them in settings of their own.
+/// A statement that sets something, for a log that others read: without its value if that is long, or may be a secret,
+/// since applications keep secrets in their own settings.
 pub fn shown(statement: &str, setting: &str) -> String {
     let is_plain = statement.len() <= SHOWN_BYTES && !statement.chars().any(char::is_control);
     if is_plain && !setting.contains('.') {

@@ -1,4 +1,4 @@
-//! What is understood, what is refused, and that nothing gets out of its quotes.
+//! Tests what is accepted, what is refused, and that nothing escapes from its quotes.
 
 use proptest::prelude::*;
 
@@ -360,7 +360,7 @@ fn whoever_gains_rights_is_named() {
             "The role \"helper\" will gain what \"pg_execute_server_program\" may do, as a member.",
         ]
     );
-    // Also by what is there already, and by a superuser that the backup leaves as it is there.
+    // Also by existing memberships, and by a superuser that the restore leaves as it is on the server.
     globals.roles = vec![role("app"), role("boss")];
     globals.memberships = vec![member("root")];
     assert_eq!(
@@ -373,7 +373,7 @@ fn whoever_gains_rights_is_named() {
     globals.roles = vec![Role { creates_databases: true, ..role("app") }];
     globals.memberships = vec![member("pg_monitor")];
     assert_eq!(globals.gains(&there, true), Vec::<String>::new());
-    // Also who may come in again, whose group somebody joins or may give away, and what superusers start with.
+    // Also who may connect again, whose role somebody joins or may grant, and the settings of superusers.
     let until = Expiry::try_from("infinity".to_owned()).unwrap();
     globals.roles = vec![Role { can_login: true, valid_until: Some(until), ..role("helper") }, role("new")];
     globals.memberships = vec![member("helper"), Membership { is_admin: true, ..member("pg_monitor") }, member("new")];
@@ -421,7 +421,7 @@ fn a_database_is_made_as_it_was() {
             "ALTER DATABASE \"n\" ALLOW_CONNECTIONS false;",
         ]
     );
-    // A database that was there stays its owner's, and what cannot be set is named.
+    // A database that existed before keeps its owner, and what cannot be set is reported.
     let there = DatabaseFacts { name: name("n"), ..facts() };
     let existing = finish_existing_sql(&facts(), &there, true);
     assert_eq!(existing.len(), finish.len() - 1);
@@ -474,7 +474,7 @@ fn a_document_is_read_back_and_anything_else_in_it_is_refused() {
         object.insert("more".to_owned(), 1.into());
         assert!(read(&changed).is_err(), "{place}");
     }
-    // Written before rights to parameters were asked for.
+    // A document written before rights to parameters were included.
     let mut older = document.clone();
     older.as_object_mut().unwrap().remove("parameter_grants");
     assert_eq!(read(&older).unwrap().parameter_grants, []);
@@ -485,7 +485,7 @@ fn a_document_is_read_back_and_anything_else_in_it_is_refused() {
     assert_eq!(parse_database(serde_json::to_vec(&facts()).unwrap().as_slice()), Ok(Some(facts())));
 }
 
-/// Reads one quoted thing and gives what it means, in both ways that a server may read a backslash.
+/// Reads one quoted name or literal and returns its value, in both ways that a server may read a backslash.
 fn unquote(sql: &str, backslash_escapes: bool) -> Option<(String, String)> {
     let (escapes, rest) = match sql.strip_prefix('E') {
         Some(rest) => (true, rest),

@@ -1,8 +1,8 @@
-//! Which settings a restore sets, and which rights to settings it gives. Only settings on a list are restored: every
-//! version of PostgreSQL adds some, and one that is wrong, or was put there by somebody else, can run code in the server,
-//! damage its data or lock everybody out. Names with a dot are those of applications, of which nobody has a list, and of
-//! extensions: they are restored unless their prefix is on a list, or the server knows them as settings that not
-//! everybody may change. What is left out is named, with the statement that sets it by hand.
+//! Which settings a restore sets, and which rights to settings it grants. Only settings on a list are restored: every
+//! version of PostgreSQL adds some, and one that is wrong, or was put there by somebody else, can run code in the
+//! server, damage its data or lock everybody out. Names with a dot belong to applications, of which nobody has a list,
+//! and to extensions: they are restored unless their prefix is on a list, or the server knows them as settings that not
+//! everybody may change. What is left out is reported, with the statement that sets it manually.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{DatabaseFacts, Globals, Name, ParameterPrivilege, Setting, sql};
 use crate::postgres::quoting;
 
 /// Restored for a single role or database. A session can set nearly all of these for itself, and they end with it: how
-/// values are written, how long to wait, which schemas to look in, how to plan, how much memory to use.
+/// values are formatted, how long to wait, which schemas to search, how to plan, how much memory to use.
 const SESSION: &[&str] = &[
     "application_name",
     "array_nulls",
@@ -123,7 +123,7 @@ const SESSION: &[&str] = &[
 const PLANNER: &str = "enable_";
 
 /// Restored for all roles at once: how values and messages look, and one switch that many servers turn off. Everything
-/// else would also change the sessions of whoever runs that server.
+/// else would also change the sessions of the server's administrators.
 const EVERYBODY: &[&str] = &[
     "bytea_output",
     "DateStyle",
@@ -141,8 +141,8 @@ const EVERYBODY: &[&str] = &[
 /// Settings of the server's log: not restored, since they decide what an auditor sees, but rights to set them are.
 const LOGGING: &[&str] = &["compute_query_id", "debug_pretty_print", "track_activities", "track_wal_io_timing"];
 
-/// They name libraries or programs, or where those are looked for: in every session, in the server itself, or with the
-/// first use of a language.
+/// Settings that specify libraries or programs, or where to look for them: in every session, in the server itself, or
+/// on first use of a language.
 const CODE: &[&str] = &[
     "archive_cleanup_command",
     "archive_command",
@@ -160,10 +160,10 @@ const CODE: &[&str] = &[
     "ssl_passphrase_command",
 ];
 
-/// They make a session somebody else's.
+/// Settings that make a session act as somebody else.
 const IDENTITY: &[&str] = &["role", "session_authorization"];
 
-/// They decide who comes in, or let everybody wait before they do.
+/// Settings that decide who can connect, or that delay every connection.
 const ENTRANCE: &[&str] = &[
     "hba_file",
     "ident_file",
@@ -174,7 +174,7 @@ const ENTRANCE: &[&str] = &[
     "ssl_ca_file",
 ];
 
-/// They let the server go on with damaged data, or turn off what keeps data consistent.
+/// Settings that let the server continue with damaged data, or turn off what keeps data consistent.
 const DATA: &[&str] = &[
     "allow_in_place_tablespaces",
     "allow_system_table_mods",
@@ -191,10 +191,10 @@ const DATA: &[&str] = &[
     "zero_damaged_pages",
 ];
 
-/// They widen what a role may do.
+/// Settings that extend the rights of a role.
 const RIGHTS: &[&str] = &["createrole_self_grant", "lo_compat_privileges"];
 
-/// They change where texts in statements end, so that an application's escaping may no longer hold.
+/// Settings that change where literals in statements end, so that an application's escaping may fail.
 const ESCAPING: &[&str] = &["backslash_quote", "client_encoding", "standard_conforming_strings"];
 
 /// Prefixes of languages whose settings are code, or say which code to run.
@@ -216,7 +216,7 @@ const LANGUAGES: &[&str] = &[
 ];
 
 /// Prefixes of extensions whose settings decide what is logged, who may do what, what is read from elsewhere, or what
-/// runs in the background. Others are told by the server that is restored to, while it has them loaded.
+/// runs in the background. The target server reports others, if it has them loaded.
 const EXTENSIONS: &[&str] = &[
     "anon",
     "auth_delay",
@@ -245,7 +245,7 @@ const EXTENSIONS: &[&str] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     AllRoles,
-    /// Those of one role, of one database, or of one role in one database.
+    /// The sessions of one role, of one database, or of one role in one database.
     One,
 }
 
@@ -258,8 +258,8 @@ fn is_logging(setting: &str) -> bool {
     has(LOGGING, setting) || starts("log_")
 }
 
-/// What a name with a dot says of its owner. Those of applications mean nothing to the server, and policies of theirs
-/// may depend on them, so they are restored.
+/// Why a setting with this prefix is not restored. Those of applications mean nothing to the server, and the
+/// applications' policies may depend on them, so they are restored.
 fn why_custom_withheld(prefix: &str) -> Option<&'static str> {
     match prefix {
         prefix if has(LANGUAGES, prefix) => Some("it decides which code the server loads or runs"),
@@ -268,7 +268,7 @@ fn why_custom_withheld(prefix: &str) -> Option<&'static str> {
     }
 }
 
-/// Why a setting is not restored, for a person; `None` for one that is. Servers do not tell cases apart.
+/// Why a setting is not restored, for messages; `None` if it is. Servers ignore case in names of settings.
 pub fn why_withheld(setting: &str, whose: Whose) -> Option<&'static str> {
     let is_planner = setting.get(..PLANNER.len()).is_some_and(|start| start.eq_ignore_ascii_case(PLANNER));
     let is_restored = match (whose, setting.split_once('.')) {
@@ -296,8 +296,8 @@ pub fn why_withheld(setting: &str, whose: Whose) -> Option<&'static str> {
     }))
 }
 
-/// Why a right to a setting is not given, for a person. The right to set what the server logs of one's own sessions is
-/// restored, although such settings are not.
+/// Why a right to a setting is not granted, for messages. The right to set what the server logs of one's own sessions
+/// is restored, although such settings are not.
 pub fn why_right_withheld(setting: &str, privilege: ParameterPrivilege) -> Option<&'static str> {
     match privilege {
         // Settings of the server decide, for one thing, which files it writes its log to.
@@ -307,12 +307,12 @@ pub fn why_right_withheld(setting: &str, privilege: ParameterPrivilege) -> Optio
     }
 }
 
-/// Names of settings of extensions that not everybody may change, in small letters, as a server has told them.
+/// Names of settings of extensions that not everybody may change, in lower case, as reported by a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Guarded(BTreeSet<String>);
 
 impl Guarded {
-    /// Asks a server for them, as a list in JSON.
+    /// Asks a server for them, as a JSON list.
     pub const QUERY: &str = "SELECT coalesce(pg_catalog.json_agg(pg_catalog.lower(name)), '[]') FROM \
         pg_catalog.pg_settings WHERE pg_catalog.strpos(name, '.') > 0 AND context <> 'user'";
 
@@ -337,7 +337,7 @@ impl Guarded {
 }
 
 impl Globals {
-    /// Takes out what is not restored, also of databases. Says, for a person, what that was.
+    /// Removes what is not restored, also from databases. Returns messages about what that was.
     pub fn withhold(&mut self, guarded: &Guarded) -> BTreeSet<String> {
         let mut said = BTreeSet::new();
         self.settings.retain(|setting| {
@@ -367,7 +367,8 @@ impl Globals {
         said
     }
 
-    /// Takes out roles that stay as they are on the server, and their settings. Gives those that there were.
+    /// Removes the roles in `own`, which stay as they are on the server, and their settings. Returns those that were
+    /// found.
     pub fn spare(&mut self, own: &BTreeSet<String>) -> BTreeSet<Name> {
         let mut spared = BTreeSet::new();
         let mut is_kept = |role: &Name| {
@@ -415,7 +416,7 @@ impl DatabaseFacts {
     }
 }
 
-/// In quotes, for a sentence that a statement to run follows.
+/// A quoted name, for a message that ends with a statement to run.
 fn named(name: &Name) -> String {
     quoting::shown(name.as_str().as_bytes())
 }
@@ -426,7 +427,7 @@ fn is_kept(setting: &Setting, why: Option<&str>, whose: &str, statement: &str, s
     false
 }
 
-/// Says, for a person, that a setting is left out, and how to set it nevertheless.
+/// The message that a setting is left out, and how to set it nevertheless.
 pub fn withheld(setting: &str, whose: &str, why: &str, statement: &str) -> String {
     let statement = sql::shown(statement, setting);
     let setting = quoting::shown(setting.as_bytes());

@@ -1,4 +1,4 @@
-//! The other direction: members of an archive become files on a server, over SFTP. Nothing is written through a link.
+//! Restores members of an archive as files on a server, over SFTP. Nothing is written through a link.
 
 use std::io::{self, Read};
 
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::sftp::{Attributes, Client, FileKind, FileWriter, OpenMode, SftpError, StatusCode};
 
-/// Makes the folder that a restore goes to, where it is missing.
+/// Creates the target folder of a restore if it is missing.
 pub(crate) async fn prepare_target(client: &mut Client, path: &str) -> Result<()> {
     let unwritable = |error: &SftpError| match failed(path.as_bytes(), error) {
         error if matches!(error.code, FailureCode::SourceMissing | FailureCode::SourceUnreadable) => {
@@ -30,20 +30,20 @@ pub(crate) async fn prepare_target(client: &mut Client, path: &str) -> Result<()
     }
 }
 
-/// Puts members back over SFTP. Used from a thread that may block.
+/// Restores members over SFTP. Used from a thread that may block.
 pub(crate) struct SftpTarget<'a> {
     client: Client,
     root: Vec<u8>,
     overwrite: bool,
     no_owner: bool,
     has_lost_attributes: bool,
-    /// Members whose time the protocol cannot say.
+    /// How many members have a time that the protocol cannot express.
     odd_times: u64,
     runtime: Handle,
     context: &'a Context,
-    /// Times and modes of folders wait until everything is in them.
+    /// Folders whose time and mode are set at the end, when everything is in them.
     folders: Vec<(Vec<u8>, Attributes)>,
-    /// The folder that was looked at last: it, and all above it, are folders and no links.
+    /// The folder that was checked last: it and all its parents are folders, not links.
     proven: Vec<u8>,
 }
 
@@ -70,10 +70,10 @@ impl<'a> SftpTarget<'a> {
         }
     }
 
-    /// The protocol has no status for a full disk: OpenSSH says "Failure" to whatever has no name of its own. Where it
-    /// tells how much is left, that is asked for.
+    /// The protocol has no status for a full disk: OpenSSH reports "Failure" for every error without its own status. So
+    /// the server is asked how much space is left, if it can tell.
     fn or_full(&mut self, done: io::Result<()>) -> io::Result<()> {
-        /// Requests that are under way fail together with the first that finds no room.
+        /// Less than this counts as full: requests in flight fail together with the first one that finds no space.
         const NEARLY_NONE: u64 = 1024 * 1024;
         let Err(error) = done else { return Ok(()) };
         let said = error.get_ref().and_then(|inner| inner.downcast_ref::<SftpError>());
@@ -96,7 +96,7 @@ impl<'a> SftpTarget<'a> {
         if path.is_empty() { self.root.clone() } else { [&self.root, &b"/"[..], path].concat() }
     }
 
-    /// What is at a path. Only the server's word that nothing is there counts as nothing.
+    /// What is at a path. Only the status "no such file" counts as nothing.
     fn look(&mut self, path: &[u8]) -> io::Result<Option<FileKind>> {
         match self.runtime.block_on(self.client.lstat(path)) {
             Ok(found) => {
@@ -107,7 +107,7 @@ impl<'a> SftpTarget<'a> {
         }
     }
 
-    /// Ownership is given away where the account may; tar does the same.
+    /// Sets the owner if the account may do so, like tar.
     fn give(&mut self, path: &[u8], facts: Facts) -> io::Result<()> {
         if self.no_owner {
             return Ok(());
@@ -116,7 +116,7 @@ impl<'a> SftpTarget<'a> {
         ignore_refusal(given, path)
     }
 
-    /// Times before 1970, and after 2106, become the nearest that there is.
+    /// Warns about times before 1970 and after 2106, which become the nearest possible time.
     fn note_time(&mut self, path: &[u8], facts: Facts) {
         if u32::try_from(facts.modified.seconds).is_ok() {
             return;
@@ -128,7 +128,7 @@ impl<'a> SftpTarget<'a> {
         }
     }
 
-    /// Whether something is in the way that must stay, which is told.
+    /// Whether something is in the way that must stay; if so, logs it.
     fn is_taken(&mut self, path: &[u8]) -> io::Result<bool> {
         match self.look(path)? {
             None => Ok(false),
@@ -141,8 +141,8 @@ impl<'a> SftpTarget<'a> {
         }
     }
 
-    /// Makes the folders above a path where they are missing. False when one of them is something else, such as a link,
-    /// through which nothing is written.
+    /// Creates the missing parent folders of a path. False if one of them is something else, such as a link: nothing is
+    /// written through it.
     fn make_parents(&mut self, path: &[u8]) -> io::Result<bool> {
         let Some(end) = path.iter().rposition(|byte| *byte == b'/').filter(|end| *end > self.root.len()) else {
             return Ok(true);
@@ -158,7 +158,7 @@ impl<'a> SftpTarget<'a> {
             match self.look(parent)? {
                 Some(FileKind::Directory) => {}
                 Some(_) => {
-                    let text = format!("{}: left out, for {} is no folder", shown(path), shown(parent));
+                    let text = format!("{}: left out because {} is not a folder", shown(path), shown(parent));
                     self.context.log.warn(text);
                     return Ok(false);
                 }
@@ -178,14 +178,14 @@ impl<'a> SftpTarget<'a> {
         }
         match self.look(&path)? {
             None => {
-                // Nobody else looks in before its mode is set at the end.
+                // Nobody else may enter it before its mode is set at the end.
                 let attributes = Attributes { permissions: Some(0o700), ..Attributes::default() };
                 self.runtime.block_on(self.client.mkdir(&path, attributes)).map_err(unwritten)?;
             }
             Some(FileKind::Directory) if self.overwrite => {}
             Some(FileKind::Directory) => return Ok(()),
             Some(_) => {
-                self.context.log.warn(format!("{}: left as it is, though it is no folder", shown(&path)));
+                self.context.log.warn(format!("{}: left as it is, although it is not a folder", shown(&path)));
                 return Ok(());
             }
         }
@@ -203,7 +203,7 @@ impl<'a> SftpTarget<'a> {
         }
         self.note_time(&path, facts);
         let (runtime, client) = (&self.runtime, &mut self.client);
-        // Its own mode may be more open than what it holds should be until its owner is set.
+        // Its final mode may allow others to read it before its owner is set.
         let private = Attributes { permissions: Some(0o600), ..Attributes::default() };
         let opening = FileWriter::open(client, &path, OpenMode::CreateNew, private);
         let mut writer = runtime.block_on(opening).map_err(unwritten)?;
@@ -280,18 +280,19 @@ fn times(facts: Facts) -> Attributes {
     Attributes { times: Some((seconds, seconds)), ..Attributes::default() }
 }
 
-/// A refusal leaves things as they are; anything else ends the restore.
+/// Ignores a refusal by the server; any other error ends the restore.
 fn ignore_refusal(done: std::result::Result<(), SftpError>, path: &[u8]) -> io::Result<()> {
     match done {
         Err(error @ SftpError::Status { .. }) => {
-            tracing::debug!(path = shown(path), %error, "the owner stays");
+            tracing::debug!(path = shown(path), %error, "the server refused to set attributes");
             Ok(())
         }
         done => done.map_err(unwritten),
     }
 }
 
-/// An error of writing: a status names its member further up; the rest is the end of the connection or the run.
+/// Converts a write error. The caller adds the name of the member to a status; any other error means that the
+/// connection or the run has ended.
 fn unwritten(error: SftpError) -> io::Error {
     match error {
         SftpError::Status { .. } | SftpError::NotOffered(_) | SftpError::Limit(_) => io::Error::other(error),

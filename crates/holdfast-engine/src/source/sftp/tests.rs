@@ -1,4 +1,4 @@
-//! Walks over servers that behave badly, and shell patterns.
+//! Tests for walks over servers that behave badly, and for shell patterns.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::archive::tar::Reader;
 use crate::sftp::fake::{self, Asked};
 use crate::source::Batch;
 
-/// What a walk gave: the archive, the log, and how it ended.
+/// The result of a walk: the archive, the log, and how it ended.
 struct Walked {
     archive: Vec<u8>,
     log: Vec<String>,
@@ -21,7 +21,7 @@ struct Walked {
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// Walks over what a made-up server tells of `/src`.
+/// Walks over `/src` on a fake server.
 async fn walk(
     limits: Limits,
     excluded: &[&str],
@@ -56,7 +56,7 @@ fn names_in(archive: &[u8]) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| reader.next().unwrap().map(|(member, _)| member.path)).collect()
 }
 
-/// A server with one folder of these files, each holding `content`. Names are told exactly as given.
+/// A server with one folder that always lists the same names. Only those in `names` exist, as files with this content.
 fn folder_of(names: Vec<Vec<u8>>, content: &'static [u8]) -> impl FnMut(&Asked) -> Vec<u8> + Send + 'static {
     let mut listed: HashMap<Vec<u8>, bool> = HashMap::new();
     let is_there = move |path: &[u8]| names.iter().any(|name| [b"/src/", &name[..]].concat() == path);
@@ -99,7 +99,7 @@ async fn patterns_match_bytes() {
     assert_eq!(walked.warnings, 0, "{:?}", walked.log);
 }
 
-/// Every path is a folder, whose pages are what `page` gives for the number of the page.
+/// A server on which every path is a folder; `page` returns the names on the page with this number.
 fn folders(mut page: impl FnMut(u64) -> Option<Vec<String>> + Send + 'static) -> impl FnMut(&Asked) -> Vec<u8> + Send {
     let mut number = 0;
     move |asked| match asked.kind {
@@ -154,7 +154,7 @@ async fn an_endless_folder_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn folders_without_end_below_each_other_fail_the_run() {
+async fn endlessly_nested_folders_fail_the_run() {
     // Each folder holds one other.
     let page = |number: u64| (number % 2 == 1).then(|| vec!["deeper".to_owned()]);
     let error = walk(Limits::default(), &[], CancellationToken::new(), folders(page)).await.end.unwrap_err();
@@ -164,7 +164,7 @@ async fn folders_without_end_below_each_other_fail_the_run() {
 
 #[tokio::test]
 async fn names_that_wait_are_bounded_over_all_folders_together() {
-    // Each folder holds a thousand others, each of which is looked into before the next.
+    // Each folder holds a thousand others, each of which is entered before the next.
     let page = |number: u64| (number % 2 == 1).then(|| (0..1000).map(|place| format!("folder {place:04}")).collect());
     let limits = Limits { waiting_bytes: 200_000, ..Limits::default() };
     let error = walk(limits, &[], CancellationToken::new(), folders(page)).await.end.unwrap_err();
@@ -193,7 +193,7 @@ async fn files_that_may_not_be_read_fail_the_run_and_are_named() {
 }
 
 #[tokio::test]
-async fn owners_and_times_that_the_server_does_not_tell_are_said() {
+async fn owners_and_times_that_the_server_does_not_report_are_logged() {
     let mut answer = folder_of(vec![b"b.log".to_vec()], b"content");
     let walked =
         walk(Limits::default(), &["bad*", "gone*", "a*"], CancellationToken::new(), move |asked| match asked.kind {
@@ -212,7 +212,7 @@ async fn owners_and_times_that_the_server_does_not_tell_are_said() {
 }
 
 #[tokio::test]
-async fn a_file_of_impossible_size_is_not_filled_up() {
+async fn a_file_of_impossible_size_is_not_padded() {
     let mut answer = folder_of(vec![b"b.log".to_vec()], b"");
     let walked =
         walk(Limits::default(), &["bad*", "gone*", "a*"], CancellationToken::new(), move |asked| match asked.kind {
@@ -225,7 +225,7 @@ async fn a_file_of_impossible_size_is_not_filled_up() {
 }
 
 #[tokio::test]
-async fn a_file_that_became_shorter_is_filled_up_and_one_that_changed_is_named() {
+async fn a_file_that_became_shorter_is_padded_and_one_that_changed_is_named() {
     let mut answer = folder_of(vec![b"b.log".to_vec()], b"");
     let walked =
         walk(Limits::default(), &["bad*", "gone*", "a*"], CancellationToken::new(), move |asked| match asked.kind {
@@ -300,7 +300,7 @@ fn headers_keep_names_and_sizes_of_any_kind() {
 }
 
 #[tokio::test]
-async fn a_restore_takes_no_answer_for_nothing_in_the_way() {
+async fn a_restore_does_not_take_a_refusal_for_a_free_place() {
     use crate::archive::{Facts, FileContent, Target as _};
     let cancel = CancellationToken::new();
     let (context, _lines) = Context::new(cancel.clone());
@@ -335,7 +335,7 @@ async fn openssh(cancel: &CancellationToken) -> (Client, tokio::process::Child) 
     (Client::start(stream, Duration::from_secs(60), cancel.clone()).await.unwrap(), child)
 }
 
-/// Puts these members into a folder by way of OpenSSH's server. Gives how that ended, and what was said.
+/// Restores these members into a folder through OpenSSH's server. Returns how that ended, and the log.
 async fn put_back(folder: &std::path::Path, members: &[(Member, &'static [u8])]) -> (Result<()>, Vec<String>) {
     use crate::archive::{Choice, Options, Selection, unpack};
     let mut writer = Writer::new(Vec::new());
@@ -396,7 +396,8 @@ async fn holes_are_not_written_over_sftp() {
     }
     assert_eq!(std::fs::read(folder.path().join("none")).unwrap(), [0; 77]);
     assert_eq!(std::fs::read(folder.path().join("plain")).unwrap(), b"plain");
-    // What no file system here takes is refused, not tried for ever; what none takes at all is not even tried.
+    // A size that this file system does not support is refused, not retried for ever; a size that none supports is not
+    // even tried.
     let (ended, _) = put_back(folder.path(), &[(sparse(b"./exabytes", i64::MAX as u64, Vec::new()), b"")]).await;
     if let Err(error) = ended {
         assert_eq!(error.code, FailureCode::TargetUnwritable, "{error:?}");
@@ -425,14 +426,14 @@ fn a_time_without_its_sign_gets_it_back() {
     }
 }
 
-/// Reads a folder by way of OpenSSH's server and puts it back the same way.
+/// Reads a folder through OpenSSH's server and restores it the same way.
 #[tokio::test]
 async fn times_before_1970_do_not_become_those_of_the_next_century() {
     use std::os::unix::fs::MetadataExt as _;
     let (folder, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let old = std::time::UNIX_EPOCH - Duration::from_secs(315_619_200);
     let at = |seconds| std::time::UNIX_EPOCH + Duration::from_secs(seconds);
-    // The server lists the year of what lies ahead.
+    // The server lists the year of times in the future.
     for (name, time) in [("old", old), ("new", at(1_700_000_000)), ("next", at(4_102_444_800))] {
         let file = std::fs::File::create(folder.path().join(name)).unwrap();
         file.set_modified(time).unwrap();

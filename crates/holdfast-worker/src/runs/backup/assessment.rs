@@ -1,4 +1,4 @@
-//! Looks at a finished backup beside the normal ones of its source, and holds the removal of old backups while the
+//! Compares a finished backup with the normal ones of its source, and holds the removal of old backups while the
 //! newest looks wrong.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub(super) struct Done {
     pub settings: TaskSettings,
     pub password: Option<Secret>,
     pub source: String,
-    /// The address that it was read from.
+    /// The address of the server it was read from.
     pub server: String,
     pub destination: DestinationPlan,
 }
@@ -34,7 +34,7 @@ pub(super) struct Done {
 /// What a finished backup means for its task, and what its log says about it.
 pub(super) struct Assessment {
     pub judgement: Judgement,
-    /// What it is a backup of.
+    /// The key of the source that it is a backup of.
     pub source: String,
     /// Why it is suspicious, as a sentence; empty for one that is not.
     reason: String,
@@ -53,17 +53,17 @@ pub(super) fn measure(report: &BackupReport) -> Measure {
     }
 }
 
-/// When a backup was read, and the folder that its server read it from, if it is one of files.
+/// When a backup was read and, for files, the folder as its server resolved it.
 pub(super) struct Reading<'a> {
     pub begun: Timestamp,
     pub ended: Timestamp,
     pub folder: Option<&'a str>,
-    /// What it holds, of a whole server.
+    /// The databases in a backup of a whole database server.
     pub databases: &'a [String],
 }
 
-/// Whether a restore into a task's source ended early, or wrote while the backup was read, and nobody has found a backup
-/// right since then.
+/// Whether a restore into a task's source ended early, or wrote while the backup was read, and no backup has been
+/// confirmed since then.
 async fn is_half_restored(
     tx: &mut Tx,
     task: &TaskRow,
@@ -141,7 +141,7 @@ impl Assessment {
         self.lines.push(format!("Warning: {text}"));
     }
 
-    /// Notes what becomes of the hold, and tells people of a suspicious backup.
+    /// Records whether the hold begins, stays or ends, and reports a suspicious backup.
     pub(super) async fn record(
         &self,
         tx: &mut Tx,

@@ -1,5 +1,5 @@
-//! Notes uploads before they exist, so that what a lost run leaves at a destination is found; fenced like every write of
-//! a run.
+//! Records uploads before they exist, so that what a lost run leaves at a destination is found; fenced by the lease
+//! like every write of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use holdfast_store::{StoreError, uploads};
 use crate::runs::job::of_store;
 use crate::services::Services;
 
-/// Between tries while the database is away.
+/// The pause between attempts while the database is unavailable.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 pub(super) struct RunJournal {
@@ -38,7 +38,7 @@ impl RunJournal {
         Self { app, patience, run: run.id, epoch: run.lease_epoch, destination }
     }
 
-    /// Tries until the database answers, or the lease would be anybody's.
+    /// Tries until the database answers, or the lease would have expired.
     async fn note(&self, note: Note<'_>) -> Result<(), EngineError> {
         let deadline = tokio::time::Instant::now() + self.patience;
         loop {
@@ -48,7 +48,7 @@ impl RunJournal {
                 Err(StoreError::Unavailable(reason) | StoreError::DiskFull(reason) | StoreError::ReadOnly(reason))
                     if tokio::time::Instant::now() < deadline =>
                 {
-                    tracing::warn!(run = self.run.0, reason, "an upload is not noted yet; trying again");
+                    tracing::warn!(run = self.run.0, reason, "an upload is not recorded yet; trying again");
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
                 Err(error) => return Err(of_store(error)),

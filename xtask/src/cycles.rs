@@ -1,24 +1,24 @@
-//! Circles between source files: files that need each other cannot be understood, moved or tested one at a time.
+//! Finds dependency cycles between source files: files in a cycle cannot be understood, moved or tested one at a time.
 //!
-//! What a file needs is read from its `use` lines and from paths in its code, as text. A re-export is no need of its own:
-//! a name that comes through one counts for the file that defines it.
+//! The dependencies of a file are read from the text of its `use` lines and of the paths in its code. A re-export is
+//! not a dependency in itself: a name imported through one counts as a dependency on the file that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A module by its path within the crate; the root is empty.
+/// The path of a module within its crate; empty for the root.
 type Module = Vec<String>;
 
-/// The circles of one crate, each as the lines that say which file needs which.
+/// The cycles of one crate, as one line for each file in a cycle that lists which of the others it needs.
 pub fn of_crate(source: &Path) -> Vec<String> {
     let mut files = BTreeMap::new();
     read(source, source, &mut files);
     let modules = Modules::new(&files);
     let mut lines = Vec::new();
-    for circle in circles(&modules) {
-        for module in modules.used.keys().filter(|module| circle.contains(&shown(module))) {
+    for cycle in cycles(&modules) {
+        for module in modules.used.keys().filter(|module| cycle.contains(&shown(module))) {
             let needs =
-                modules.needs(module).iter().map(shown).filter(|other| circle.contains(other)).collect::<Vec<_>>();
+                modules.needs(module).iter().map(shown).filter(|other| cycle.contains(other)).collect::<Vec<_>>();
             lines.push(format!("{} needs {}", shown(module), needs.join(", ")));
         }
     }
@@ -43,9 +43,9 @@ fn read(folder: &Path, root: &Path, files: &mut BTreeMap<Module, String>) {
 }
 
 struct Modules {
-    /// Every module, with the paths that its code uses.
+    /// The paths that the code of each module uses.
     used: BTreeMap<Module, Vec<Vec<String>>>,
-    /// What each module passes on under its own name.
+    /// The names that each module imports or re-exports, with their full paths.
     passed_on: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
 }
 
@@ -75,7 +75,7 @@ impl Modules {
         Self { used, passed_on }
     }
 
-    /// The module that defines what a path in `from` leads to, if it is one of this crate.
+    /// The module that defines the item a path used in `from` refers to, if it belongs to this crate.
     fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
         let mut module = from.clone();
         let mut rest = path;
@@ -120,7 +120,7 @@ fn is_relative(word: &str) -> bool {
     matches!(word, "crate" | "self" | "super")
 }
 
-/// Without comments, texts and the tests at the end.
+/// The source text without comments, string literals and the test module at the end.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     let mut code = String::new();
@@ -137,7 +137,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// The `use` lines of a file: whether each is public, and its path, one for every name.
+/// The imports of a file, one for each imported name: whether it is public, and its path.
 fn imports(code: &str) -> Vec<(bool, Vec<String>)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("use ") {
@@ -186,7 +186,7 @@ fn branches(tree: &str) -> Vec<Vec<String>> {
     parts.iter().flat_map(|part| branches(&format!("{head}{}", part.trim()))).filter(|path| path.len() > 1).collect()
 }
 
-/// Every `a::b` in the code, where `a` does not itself follow a path.
+/// Every path `a::b` in the code, except those that begin with `::`.
 fn paths_in(code: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -197,17 +197,17 @@ fn paths_in(code: &str) -> Vec<Vec<String>> {
     found
 }
 
-fn circles(modules: &Modules) -> Vec<BTreeSet<String>> {
+fn cycles(modules: &Modules) -> Vec<BTreeSet<String>> {
     let needs: BTreeMap<&Module, BTreeSet<Module>> =
         modules.used.keys().map(|module| (module, modules.needs(module))).collect();
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         needs.keys().map(|start| (*start, reached(&needs, start))).collect();
     let mut found: Vec<BTreeSet<String>> = Vec::new();
     for (module, reached) in &reach {
-        let circle: BTreeSet<String> =
+        let cycle: BTreeSet<String> =
             reached.iter().filter(|other| reach[**other].contains(*module)).map(|other| shown(other)).collect();
-        if circle.len() > 1 && !found.contains(&circle) {
-            found.push(circle);
+        if cycle.len() > 1 && !found.contains(&cycle) {
+            found.push(cycle);
         }
     }
     found
@@ -232,10 +232,10 @@ fn shown(module: &Module) -> String {
 mod tests {
     use super::*;
 
-    fn circles_of(files: &[(&str, &str)]) -> Vec<BTreeSet<String>> {
+    fn cycles_of(files: &[(&str, &str)]) -> Vec<BTreeSet<String>> {
         let module = |name: &str| name.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
         let files = files.iter().map(|(name, text)| (module(name), (*text).to_owned())).collect();
-        circles(&Modules::new(&files))
+        cycles(&Modules::new(&files))
     }
 
     fn set(names: &[&str]) -> BTreeSet<String> {
@@ -243,26 +243,26 @@ mod tests {
     }
 
     #[test]
-    fn files_that_need_each_other_are_found_however_they_say_so() {
-        let found = circles_of(&[
+    fn cycles_are_found_through_imports_paths_and_reexports() {
+        let found = cycles_of(&[
             ("", "mod a; mod b; mod c;\npub use a::A;\n"),
             ("a", "use crate::b::{self, B};\npub struct A;\n"),
             ("b", "// use crate::c::C;\nuse crate::A;\npub struct B;\n"),
             ("c", "fn c() { crate::b::b(); }\n"),
         ]);
-        assert_eq!(found, [set(&["a", "b"])], "through the root's name, and not in a comment");
+        assert_eq!(found, [set(&["a", "b"])], "through the re-export of the root, and not through a comment");
     }
 
     #[test]
-    fn a_parent_that_passes_names_on_needs_nothing_of_its_children() {
-        let found = circles_of(&[
+    fn a_parent_that_only_reexports_does_not_depend_on_its_children() {
+        let found = cycles_of(&[
             ("", "mod a;\n"),
             ("a", "mod x;\nmod y;\npub use x::X;\n"),
             ("a/x", "use super::y::Y;\npub struct X;\n"),
             ("a/y", "pub struct Y;\n#[cfg(test)]\nmod tests {\n    use super::super::X;\n}\n"),
         ]);
         assert!(found.is_empty(), "{found:?}");
-        let found = circles_of(&[
+        let found = cycles_of(&[
             ("", "mod a;\n"),
             ("a", "mod x;\nuse x::X;\npub struct Own(X);\n"),
             ("a/x", "pub struct X(Box<super::Own>);\n"),
