@@ -373,6 +373,7 @@ field-sftp_username = Benutzer
 field-sftp_password = Passwort
 field-sftp_password-hint = Leer lassen, um sich mit Ihrem SSH-Schlüssel anzumelden; er steht unter „Server“.
 field-sftp_password-stays = Ein Passwort ist gesetzt. Leer lassen, um es zu behalten. Wenn Sie Server, Port, Benutzer oder Hostschlüssel ändern, geben Sie es erneut ein.
+field-sftp_password-remove = Passwort entfernen und mit Ihrem SSH-Schlüssel anmelden
 field-sftp_path = Ordner
 field-sftp_path-hint = Verwenden Sie einen Ordner, in dem sonst nichts liegt. Fehlt er, wird er angelegt. Ein Pfad ohne Schrägstrich am Anfang beginnt im Home-Verzeichnis des Benutzers.
 field-sftp_path-example = /backups/holdfast

@@ -334,6 +334,7 @@ field-sftp_username = User
 field-sftp_password = Password
 field-sftp_password-hint = Leave this empty to sign in with your SSH key, which is shown under Servers.
 field-sftp_password-stays = A password is set. Leave this empty to keep it. If you change the server, port, user or host key, enter it again.
+field-sftp_password-remove = Remove the password and sign in with your SSH key
 field-sftp_path = Folder
 field-sftp_path-hint = Use a folder that holds nothing else. It is created if it does not exist. A path without a slash at its start is relative to the user’s home folder.
 field-sftp_path-example = /backups/holdfast

@@ -1,5 +1,6 @@
 //! Form fields: each has its label, its hint, its value, and its errors.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -109,7 +110,7 @@ struct FieldPart<'a> {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Control {
-    name: &'static str,
+    name: Cow<'static, str>,
     label: String,
     hint: Option<String>,
     errors: Vec<String>,
@@ -137,7 +138,7 @@ impl Fields<'_> {
     fn input(&self, name: &'static str, label: String, kind: ControlKind) -> Control {
         let own = self.errors.iter().filter(|(field, _)| *field == name).flat_map(|(_, rules)| rules);
         Control {
-            name,
+            name: Cow::Borrowed(name),
             label,
             hint: None,
             errors: own.map(|rule| self.t.rule(rule)).collect(),
@@ -184,10 +185,20 @@ impl Fields<'_> {
             .find(&format!("field-{name}-example"))
             .into_iter()
             .fold(control, |control, example| Control { placeholder: Some(example), ..control });
-        match field.only_if {
-            Some((other, values)) => control.when(format!("{other}={}", values.join(","))),
-            None => control,
+        control.shown_with(field)
+    }
+
+    /// The switch that removes an optional secret which is set; `None` for every other field. Its label is the message
+    /// `field-<name>-remove`.
+    pub(crate) fn removal(&self, field: &'static FieldSpec, is_set: bool) -> Option<Control> {
+        if !is_set || !field.is_secret() || !field.is_nullable {
+            return None;
         }
+        let name = format!("remove_{}", field.name);
+        let switch = self.switch(field.name, self.t.say(&format!("field-{}-remove", field.name)));
+        let value = self.values.text(&name).to_owned();
+        let switch = Control { name: Cow::Owned(name), value, errors: Vec::new(), ..switch };
+        Some(switch.shown_with(field))
     }
 
     pub(crate) fn line(&self, name: &'static str, label: String) -> Control {
@@ -274,6 +285,14 @@ impl Control {
 
     pub(crate) fn suggest(self, suggestions: Vec<String>) -> Self {
         Self { suggestions, ..self }
+    }
+
+    /// Shown only when the field applies.
+    fn shown_with(self, field: &FieldSpec) -> Self {
+        match field.only_if {
+            Some((other, values)) => self.when(format!("{other}={}", values.join(","))),
+            None => self,
+        }
     }
 
     /// Shown only while another field has one of these values, for example `type=a,b`.

@@ -187,11 +187,15 @@ impl FormResource for Destination {
             fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
             fields.select("type", t.say("destination-kind"), kinds).hint(t.say("destination-kind-hint")),
         ];
-        asked.extend(destination::type_fields().map(|field| match field.name {
-            // Amazon S3 expects the bucket in the host name.
-            "path_style_endpoint" => fields.listed(field, false).when("type=custom_s3"),
-            _ => fields.listed(field, row.is_some_and(|row| has_secret(&row.spec, field))),
-        }));
+        for field in destination::type_fields() {
+            let is_set = row.is_some_and(|row| has_secret(&row.spec, field));
+            asked.push(match field.name {
+                // Amazon S3 expects the bucket in the host name.
+                "path_style_endpoint" => fields.listed(field, false).when("type=custom_s3"),
+                _ => fields.listed(field, is_set),
+            });
+            asked.extend(fields.removal(field, is_set));
+        }
         let groups = vec![Group::new(String::new(), asked)];
         Ok(FormPage {
             title: if row.is_some() { t.say("destination-edit") } else { t.say("destination-add") },

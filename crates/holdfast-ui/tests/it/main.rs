@@ -5,6 +5,8 @@ mod account;
 /// The API and the pages follow the same rules.
 mod agreement;
 mod browser;
+/// The destination form.
+mod destinations;
 /// Signing in with external identity providers.
 mod identity;
 /// Two-factor authentication, sessions, invitations, registration, password resets by mail.
