@@ -127,7 +127,7 @@ async fn deliver(app: &App, to: &str, secret: &Secret, base_url: &str) -> Invita
     };
     let sent = app.ports.mailer.send(mail).await;
     if let Err(reason) = &sent {
-        tracing::warn!(reason, "failed to send an invitation");
+        tracing::warn!(reason, "failed to send a link");
     }
     Invitation { link, is_sent: sent.is_ok() }
 }

@@ -177,7 +177,7 @@ impl DestinationSpec {
     ) -> (Option<Self>, Keys) {
         // A new type starts without current values: all of its required fields have to be given.
         let same = current.filter(|was| was.kind() == kind);
-        let unused = type_fields().filter(|field| !field.counts(|_| kind.as_str().to_owned()));
+        let unused = type_fields().filter(|field| !field.applies(|_| kind.as_str().to_owned()));
         unused.for_each(|field| field.check_kind(errors, input));
         match kind {
             DestinationKind::Local => (Some(Self::Local(LocalDestination)), Keys::NONE),

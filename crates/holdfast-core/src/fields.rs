@@ -181,14 +181,14 @@ impl FieldSpec {
     }
 
     /// Whether it applies, given the values of the other fields.
-    pub fn counts(&self, value: impl FnOnce(&str) -> String) -> bool {
+    pub fn applies(&self, value: impl FnOnce(&str) -> String) -> bool {
         self.only_if.is_none_or(|(field, values)| values.contains(&value(field).as_str()))
     }
 
     /// Whether responses show it, given the values of the other fields.
     pub fn is_shown(&self, value: impl Fn(&str) -> String) -> bool {
         let is_listed = |(field, _)| self.shown_if.is_empty() || self.shown_if.contains(&value(field).as_str());
-        self.shown_at.is_some() && self.counts(&value) && self.only_if.is_none_or(is_listed)
+        self.shown_at.is_some() && self.applies(&value) && self.only_if.is_none_or(is_listed)
     }
 
     pub fn is_secret(&self) -> bool {

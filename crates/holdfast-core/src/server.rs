@@ -23,7 +23,7 @@ pub const HOST: FieldSpec = FieldSpec::line("ip_address", limits::TEXT_CHARS)
     .requires_secrets()
     .shown_at("/connection/host");
 const USERNAME: FieldSpec = FieldSpec::line("username", limits::TEXT_CHARS)
-    .pattern("^[A-Za-z0-9_][A-Za-z0-9._@+-]{0,254}$")
+    .pattern("^[A-Za-z0-9_][A-Za-z0-9._@\\\\+$-]{0,254}$")
     .required()
     .requires_secrets()
     .shown_at("/connection/username");

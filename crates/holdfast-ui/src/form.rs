@@ -71,10 +71,10 @@ impl Form {
     pub(crate) fn input(&self, fields: impl Iterator<Item = &'static FieldSpec>) -> Input {
         let mut input = Input::default();
         for field in fields {
-            let counts = field.counts(|name| self.text(name));
+            let applies = field.applies(|name| self.text(name));
             match self.value(field) {
-                Some(Value::Bool(is_on)) => input.set(field.name, counts && is_on),
-                Some(_) if !counts => input.set(field.name, Value::Null),
+                Some(Value::Bool(is_on)) => input.set(field.name, applies && is_on),
+                Some(_) if !applies => input.set(field.name, Value::Null),
                 Some(value) => input.set(field.name, value),
                 None => {}
             }

@@ -137,7 +137,7 @@ fn has_secret(found: &Value, mut fields: impl Iterator<Item = &'static FieldSpec
     let field = fields.find(|field| field.name == name);
     field.is_some_and(|field| match field.shown_at {
         Some(pointer) => found.pointer(pointer) == Some(&Value::Bool(true)),
-        None => field.counts(|decides| found[decides].as_str().unwrap_or_default().to_owned()),
+        None => field.applies(|decides| found[decides].as_str().unwrap_or_default().to_owned()),
     })
 }
 

@@ -26,8 +26,8 @@ use crate::source::postgres::{self, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
 
-/// `psql` only runs our own statements; what came from a server is only read by `pg_restore`, which has no commands of
-/// its own. Tablespaces are folders on a server, which another server need not have.
+/// The dump is read by `pg_restore`, which unlike `psql` has no commands of its own that a dump could contain.
+/// Tablespaces are folders on a server, which another server need not have.
 const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
     d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --no-tablespaces --dbname=\"$d\" \"$@\"";
 
