@@ -48,6 +48,12 @@ const PATH: FieldSpec = FieldSpec::line("source_path", limits::PATH_CHARS)
 
 pub const FIELDS: &[&[FieldSpec]] = &[&[KIND, PATH], files::FIELDS, &[ENGINE], database::FIELDS];
 
+/// Whether the fields of a task, given by name, specify a database that is a file.
+pub fn is_file_database(value: impl Fn(&str) -> String) -> bool {
+    let engine = DatabaseEngine::parse(&value(ENGINE.name));
+    value(KIND.name) == TaskKind::Database.as_str() && engine.is_some_and(DatabaseEngine::is_file)
+}
+
 impl SourceSpec {
     pub fn kind(&self) -> TaskKind {
         match self {

@@ -348,7 +348,7 @@ pub(crate) struct Preview {
     pub id: &'static str,
     /// Where the preview is requested, with the values of these fields.
     pub address: &'static str,
-    pub fields: &'static str,
+    pub fields: String,
     pub content: Markup,
     /// The label of the button for browsers without JavaScript.
     pub button: String,

@@ -179,7 +179,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         fields.password("a", hostile.into(), "new-password"),
     ];
     let content = Markup("<p>next</p>".into());
-    let preview = Preview { id: "p", address: "/p", fields: "a b", content, button: hostile.into() };
+    let preview = Preview { id: "p", address: "/p", fields: "a b".into(), content, button: hostile.into() };
     let page = FormPage {
         frame: frame.clone(),
         title: hostile.into(),

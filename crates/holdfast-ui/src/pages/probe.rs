@@ -11,6 +11,7 @@ use holdfast_app::probes::{self, Found};
 use holdfast_app::servers;
 use holdfast_core::ids::{RunId, ServerId};
 use holdfast_core::probe::Answer;
+use holdfast_core::{source, task};
 
 use crate::fields::{AGAIN, Values};
 use crate::form::Form;
@@ -26,8 +27,6 @@ use crate::view::advice;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Fields that are not carried along while browsing.
 const LEFT_BEHIND: [&str; 5] = ["csrf", "do", "path", "said", CARRIED];
-/// For these only the fact that they were typed is carried along.
-const SECRETS: [&str; 2] = ["encryption_password", "heartbeat_url"];
 /// Marks the values of a form that was left for browsing: a field that is missing among them was empty.
 pub(crate) const CARRIED: &str = "carried";
 /// Proxies reject URLs longer than this. Beyond it, the longest values are dropped.
@@ -77,6 +76,12 @@ pub(crate) struct CarriedForm {
     back: String,
 }
 
+impl CarriedForm {
+    fn text(&self, name: &str) -> String {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()).unwrap_or_default()
+    }
+}
+
 /// Collects the form values to carry along while browsing.
 pub(crate) fn carried(form: &Form, back: &str) -> CarriedForm {
     let mut fields: Vec<(String, String)> = Vec::new();
@@ -84,7 +89,8 @@ pub(crate) fn carried(form: &Form, back: &str) -> CarriedForm {
         if name == "back" {
             continue;
         }
-        if SECRETS.contains(&name) {
+        // Of a secret only the fact that it was typed is carried along: addresses are logged.
+        if task::fields().any(|field| field.name == name && field.is_secret()) {
             fields.push((AGAIN.to_owned(), name.to_owned()));
         } else {
             fields.push((name.to_owned(), value.to_owned()));
@@ -107,9 +113,10 @@ fn encoded(fields: &[(&str, &str)]) -> String {
     url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
 }
 
-/// Selects a folder or file.
-fn pick_path(label: String, path: &str) -> Pick {
-    let fields = encoded(&[("type", "files"), ("source_path", path)]);
+/// Selects a folder or file. The path may also be that of a database.
+fn pick_path(label: String, path: &str, is_database: bool) -> Pick {
+    let kind = if is_database { "database" } else { "files" };
+    let fields = encoded(&[("type", kind), ("source_path", path)]);
     Pick { label, name: "picked_path", value: path.to_owned(), fields }
 }
 
@@ -123,7 +130,8 @@ fn pick_database(label: String, engine: &str, name: &str) -> Pick {
 pub(crate) fn unpack(values: Values) -> Values {
     let (path, database) = (values.text("picked_path").to_owned(), values.text("picked_database").to_owned());
     if !path.is_empty() {
-        return values.set("type", "files").set("source_path", path);
+        let is_database = source::is_file_database(|name| values.text(name).to_owned());
+        return values.set("type", if is_database { "database" } else { "files" }).set("source_path", path);
     }
     match database.split_once(' ') {
         Some((engine, name)) => {
@@ -154,17 +162,18 @@ pub(crate) async fn browse(
     carried_form: CarriedForm,
 ) -> Result<Response, PageError> {
     let t = person.t();
+    let is_database = source::is_file_database(|name| carried_form.text(name));
     let run = probes::ask_folder(&ui.app, &person.caller, server, path).await?;
     let found = probes::wait(&ui.app, &person.caller, run, PATIENCE).await?;
     let mut page = page(ui, person, server, found, carried_form).await?;
     page.title = t.with("probe-folder", "path", path);
     page.again = Some(path.to_owned());
     page.crumbs = crumbs(path);
-    page.here = Some(pick_path(t.with("probe-choose", "name", path), path));
+    page.here = Some(pick_path(t.with("probe-choose", "name", path), path, is_database));
     let base = path.trim_end_matches('/');
     for item in &mut page.items {
         let below = format!("{base}/{}", item.name);
-        item.pick = pick_path(t.say("probe-choose-this"), &below);
+        item.pick = pick_path(t.say("probe-choose-this"), &below, is_database);
         item.path = item.path.take().map(|_| below);
     }
     Ok(render(StatusCode::OK, &page))
@@ -251,7 +260,7 @@ async fn page(
     let (t, reader) = (person.t(), &person.reader);
     let row = servers::show(&ui.app, &person.caller, server).await?;
     let (refusal, mut note) = refusal(person, &found);
-    let nothing = || pick_path(String::new(), "");
+    let nothing = || pick_path(String::new(), "", false);
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let items = match found {
         Found::Answer(Answer::Folder { items, is_cut }) => {
@@ -320,7 +329,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         carried: vec![("label".into(), hostile.into())],
         back: "/tasks/new".into(),
         inside: "/servers/1/browse".into(),
-        here: Some(pick_path("Choose".into(), hostile)),
+        here: Some(pick_path("Choose".into(), hostile, false)),
         items,
         note: "Still looking.".into(),
         answer: "12 files".into(),

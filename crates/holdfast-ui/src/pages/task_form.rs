@@ -12,9 +12,9 @@ use holdfast_core::database::DatabaseEngine;
 use holdfast_core::ids::{DestinationId, ServerId, StreamId, TagId};
 use holdfast_core::input::{Errors, Input, Value};
 use holdfast_core::schedule::{self, Frequency, Schedule};
-use holdfast_core::source::{SourceSpec, TaskKind};
+use holdfast_core::source::{self, SourceSpec, TaskKind};
 use holdfast_core::task;
-use holdfast_core::{Timestamp, clock, limits};
+use holdfast_core::{Timestamp, clock, limits, schedule_spec};
 use holdfast_store::tasks::TaskRow;
 
 use super::probe;
@@ -38,8 +38,8 @@ fn preview(reader: &Reader, form: &Form) -> Markup {
     let mut errors = Errors::default();
     let checked = Schedule::check(&mut errors, &input(form), None, reader.now);
     let Some(schedule) = checked.filter(|_| errors.is_empty()) else {
-        let texts = errors.iter().filter(|(field, _)| ["custom_cron", "time_to_run_at", "timezone"].contains(field));
-        let texts: Vec<String> = texts.flat_map(|(_, rules)| rules).map(|rule| reader.t.rule(rule)).collect();
+        let errors = without_repeats(&errors);
+        let texts: Vec<String> = errors.iter().flat_map(|(_, rules)| rules).map(|rule| reader.t.rule(rule)).collect();
         let html = texts.iter().map(|text| format!("<p class=\"field-error\">{}</p>", escaped(text)));
         return Markup(html.collect());
     };
@@ -74,8 +74,8 @@ fn input(form: &Form) -> Input {
     } else {
         input.set("custom_cron", Value::Null);
     }
-    // A database task has no source path.
-    if form.text("type") == TaskKind::Database.as_str() {
+    // Of databases, only those that are files have a path.
+    if form.text("type") == TaskKind::Database.as_str() && !source::is_file_database(|name| form.text(name)) {
         input.set("source_path", Value::Null);
     }
     input
@@ -297,7 +297,7 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
     let preview = Preview {
         id: "schedule",
         address: "/tasks/preview",
-        fields: "frequency time_to_run_at day_of_week day_of_month custom_cron timezone",
+        fields: schedule_spec::FIELDS.iter().map(|field| field.name).collect::<Vec<_>>().join(" "),
         content: shown,
         button: t.say("schedule-preview"),
     };

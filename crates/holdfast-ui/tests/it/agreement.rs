@@ -60,6 +60,10 @@ fn cases() -> Vec<Case> {
         let kept = task.iter().copied().filter(|(known, _)| *known != name);
         kept.chain([(name, value)]).collect()
     };
+    let database = |engine: &'static str, named: (&'static str, &'static str)| -> Vec<(&'static str, &'static str)> {
+        let kept = task.iter().copied().filter(|(known, _)| !["type", "source_path"].contains(known));
+        kept.chain([("type", "database"), ("database_engine", engine), named]).collect()
+    };
     vec![
         case("/api/tags", "/tags/new", &[("label", "<b>production</b>")], None),
         case("/api/tags", "/tags/new", &[("label", "")], Some("label")),
@@ -110,6 +114,10 @@ fn cases() -> Vec<Case> {
         case(tasks.0, tasks.1, &changed("appended_filename", "a/b"), Some("appended_filename")),
         case(tasks.0, tasks.1, &changed("maximum_backups_to_keep", "1001"), Some("maximum_backups_to_keep")),
         case(tasks.0, tasks.1, &changed("excluded_paths", "*.log\n/tmp"), None),
+        case(tasks.0, tasks.1, &database("postgresql", ("database_name", "shop")), None),
+        case(tasks.0, tasks.1, &database("sqlite", ("source_path", "/srv/shop.db")), None),
+        case(tasks.0, tasks.1, &database("sqlite", ("source_path", "")), Some("source_path")),
+        case(tasks.0, tasks.1, &database("oracle", ("database_name", "shop")), Some("database_engine")),
     ]
 }
 
