@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use file::{FileReader, FileWriter};
 pub use folder::{Folder, FolderLimits};
 pub use packet::{Attributes, FileKind, Handle, Name, OpenMode, Space, StatusCode};
-use packet::{Malformed, Packet, Reply, Request};
+use packet::{Expected, Malformed, Packet, Reply, Request};
 
 /// The buffer space reserved for each read.
 const READ_BYTES: usize = 64 * 1024;
@@ -119,8 +119,7 @@ struct RequestId(u32);
 
 #[derive(Debug)]
 enum Slot {
-    /// Waiting for a reply with at most this many bytes of data.
-    Waiting(usize),
+    Waiting(Expected),
     /// The reply will be discarded.
     Abandoned,
     Answered(Reply),
@@ -222,7 +221,7 @@ impl Client {
 
     /// Closes a file that was only read. The request is sent with the next one, and its reply is not waited for.
     pub fn close_later(&mut self, handle: &Handle) -> Result<(), SftpError> {
-        let id = self.queue(&Request::Close(handle), 0)?;
+        let id = self.queue(&Request::Close(handle))?;
         self.abandon(id);
         Ok(())
     }
@@ -279,7 +278,7 @@ impl Client {
     /// The free space of the file system that a path is on.
     pub async fn space(&mut self, path: &[u8]) -> Result<Space, SftpError> {
         offered(self.extensions.statvfs, packet::STATVFS)?;
-        let id = self.queue(&Request::Statvfs(path), 0)?;
+        let id = self.queue(&Request::Statvfs(path))?;
         match self.reply(id).await? {
             Reply::Space(space) => Ok(space),
             other => Err(self.refused(other)),
@@ -287,7 +286,7 @@ impl Client {
     }
 
     async fn ask(&mut self, request: &Request<'_>) -> Result<(), SftpError> {
-        let id = self.queue(request, 0)?;
+        let id = self.queue(request)?;
         self.status(id).await
     }
 
@@ -299,7 +298,7 @@ impl Client {
     }
 
     async fn ask_attributes(&mut self, request: &Request<'_>) -> Result<Attributes, SftpError> {
-        let id = self.queue(request, 0)?;
+        let id = self.queue(request)?;
         self.attributes(id).await
     }
 
@@ -311,7 +310,7 @@ impl Client {
     }
 
     async fn ask_handle(&mut self, request: &Request<'_>) -> Result<Handle, SftpError> {
-        let id = self.queue(request, 0)?;
+        let id = self.queue(request)?;
         match self.reply(id).await? {
             Reply::Handle(handle) => Ok(handle),
             other => Err(self.refused(other)),
@@ -320,7 +319,7 @@ impl Client {
 
     /// Sends a request whose reply is a single path.
     async fn ask_name(&mut self, request: &Request<'_>) -> Result<Vec<u8>, SftpError> {
-        let id = self.queue(request, 0)?;
+        let id = self.queue(request)?;
         match self.reply(id).await? {
             Reply::Names(mut names) if names.len() == 1 && is_path(&names[0].name) => Ok(names.remove(0).name),
             Reply::Names(_) => Err(self.fail(SftpError::Protocol("an invalid path"))),
@@ -330,7 +329,7 @@ impl Client {
 
     /// The next names of a folder; `None` after the last.
     async fn read_page(&mut self, handle: &Handle) -> Result<Option<Vec<Name>>, SftpError> {
-        let id = self.queue(&Request::Readdir(handle), 0)?;
+        let id = self.queue(&Request::Readdir(handle))?;
         match self.reply(id).await? {
             Reply::Names(names) if names.is_empty() => {
                 Err(self.fail(SftpError::Protocol("an empty page of folder entries")))
@@ -359,9 +358,8 @@ impl Client {
         error
     }
 
-    /// Queues a request, which is sent while waiting for replies. `data_limit` is how many bytes of data the reply may
-    /// contain.
-    fn queue(&mut self, request: &Request<'_>, data_limit: usize) -> Result<RequestId, SftpError> {
+    /// Queues a request, which is sent while waiting for replies.
+    fn queue(&mut self, request: &Request<'_>) -> Result<RequestId, SftpError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -380,7 +378,7 @@ impl Client {
             self.outgoing.truncate(before);
             return Err(SftpError::Limit("A path is too long for SFTP.".to_owned()));
         }
-        self.slots.insert(id, Slot::Waiting(data_limit));
+        self.slots.insert(id, Slot::Waiting(request.expects()));
         Ok(id)
     }
 
@@ -413,13 +411,13 @@ impl Client {
         let Some(slot) = self.slots.get_mut(&RequestId(id)) else {
             return Err(SftpError::Protocol("a reply to an unknown request"));
         };
-        match (&*slot, &reply) {
-            (Slot::Waiting(limit), Reply::Data(data)) if data.len() > *limit => {
-                return Err(SftpError::Protocol("more data than was asked for"));
+        match slot {
+            Slot::Waiting(expected) => {
+                expected.accept(&reply)?;
+                *slot = Slot::Answered(reply);
             }
-            (Slot::Waiting(_), _) => *slot = Slot::Answered(reply),
-            (Slot::Abandoned, _) => drop(self.slots.remove(&RequestId(id))),
-            (Slot::Answered(_), _) => return Err(SftpError::Protocol("two replies to one request")),
+            Slot::Abandoned => drop(self.slots.remove(&RequestId(id))),
+            Slot::Answered(_) => return Err(SftpError::Protocol("two replies to one request")),
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ impl FileReader {
             in_flight: VecDeque::new(),
             last_look: None,
         };
-        let look = client.queue(&Request::Fstat(&reader.handle), 0)?;
+        let look = client.queue(&Request::Fstat(&reader.handle))?;
         reader.ask(client)?;
         match client.attributes(look).await {
             Ok(attributes) => {
@@ -86,7 +86,7 @@ impl FileReader {
         }
         self.ask(client)?;
         if self.asked >= self.end && self.last_look.is_none() {
-            self.last_look = Some(client.queue(&Request::Fstat(&self.handle), 0)?);
+            self.last_look = Some(client.queue(&Request::Fstat(&self.handle))?);
         }
         let Some(piece) = self.in_flight.pop_front() else { return Ok(None) };
         let mut data = match client.reply(piece.id).await? {
@@ -114,7 +114,7 @@ impl FileReader {
         self.abandon(client);
         let look = match self.last_look {
             Some(look) => look,
-            None => client.queue(&Request::Fstat(&self.handle), 0)?,
+            None => client.queue(&Request::Fstat(&self.handle))?,
         };
         client.close_later(&self.handle)?;
         client.attributes(look).await
@@ -137,7 +137,7 @@ impl FileReader {
     }
 
     fn request(&self, client: &mut Client, offset: u64, length: u32) -> Result<Piece, SftpError> {
-        let id = client.queue(&Request::Read { handle: &self.handle, offset, length }, length as usize)?;
+        let id = client.queue(&Request::Read { handle: &self.handle, offset, length })?;
         Ok(Piece { id, offset, length })
     }
 }
@@ -172,7 +172,7 @@ impl FileWriter {
                 self.confirm(client).await?;
             }
             let request = Request::Write { handle: &self.handle, offset: self.offset, data: piece };
-            self.in_flight.push_back(client.queue(&request, 0)?);
+            self.in_flight.push_back(client.queue(&request)?);
             self.offset += piece.len() as u64;
             client.send_now().await?;
         }

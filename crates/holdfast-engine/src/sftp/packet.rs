@@ -258,6 +258,63 @@ pub(super) fn encode_init(out: &mut BytesMut) {
     out.put_u32(VERSION);
 }
 
+/// What a request may be answered with, apart from a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Status,
+    Handle,
+    /// Data of at most this many bytes.
+    Data(usize),
+    Names,
+    Attributes,
+    Space,
+}
+
+impl Expected {
+    /// Whether a reply may be kept until somebody asks for it. A server must not fill memory with replies that nobody
+    /// waits for.
+    pub(super) fn accept(self, reply: &Reply) -> Result<(), Malformed> {
+        match (self, reply) {
+            (_, Reply::Status { .. })
+            | (Self::Handle, Reply::Handle(_))
+            | (Self::Names, Reply::Names(_))
+            | (Self::Attributes, Reply::Attributes(_))
+            | (Self::Space, Reply::Space(_)) => Ok(()),
+            (Self::Data(limit), Reply::Data(data)) if data.len() <= limit => Ok(()),
+            (Self::Data(_), Reply::Data(_)) => Err(Malformed("more data than was asked for")),
+            (
+                Self::Status | Self::Handle | Self::Data(_) | Self::Names | Self::Attributes | Self::Space,
+                Reply::Handle(_) | Reply::Data(_) | Reply::Names(_) | Reply::Attributes(_) | Reply::Space(_),
+            ) => Err(Malformed("a reply of the wrong kind")),
+        }
+    }
+}
+
+impl Request<'_> {
+    pub(super) fn expects(&self) -> Expected {
+        match self {
+            Self::Open { .. } | Self::Opendir(_) => Expected::Handle,
+            Self::Read { length, .. } => Expected::Data(*length as usize),
+            Self::Lstat(_) | Self::Fstat(_) | Self::Stat(_) => Expected::Attributes,
+            Self::Readdir(_) | Self::Realpath(_) | Self::Readlink(_) => Expected::Names,
+            Self::Statvfs(_) => Expected::Space,
+            Self::Close(_)
+            | Self::Write { .. }
+            | Self::Setstat(..)
+            | Self::Fsetstat(..)
+            | Self::Lsetstat(..)
+            | Self::Remove(_)
+            | Self::Mkdir(..)
+            | Self::Rmdir(_)
+            | Self::Rename { .. }
+            | Self::PosixRename { .. }
+            | Self::Symlink { .. }
+            | Self::Hardlink { .. }
+            | Self::Fsync(_) => Expected::Status,
+        }
+    }
+}
+
 impl Request<'_> {
     /// Appends the packet, preceded by its length.
     pub(super) fn encode(&self, id: u32, out: &mut BytesMut) {

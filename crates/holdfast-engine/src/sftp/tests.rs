@@ -305,6 +305,21 @@ async fn more_data_than_asked_for_is_refused() {
     assert!(matches!(read_all(&mut client, 100).await, Err(SftpError::Protocol("more data than was asked for"))));
 }
 
+/// A server could fill the memory with large replies that nobody asks for while one request stays unanswered.
+#[tokio::test]
+async fn replies_of_the_wrong_kind_are_not_kept_for_later() {
+    let mut client = file_of(sample(10_000_000), |_, waiting| match waiting.pop() {
+        Some(asked) if !waiting.is_empty() => fake::names(asked.id, &[b"x"]),
+        first => {
+            waiting.extend(first);
+            Vec::new()
+        }
+    })
+    .await;
+    let read = read_all(&mut client, 10_000_000).await;
+    assert!(matches!(read, Err(SftpError::Protocol("a reply of the wrong kind"))), "{read:?}");
+}
+
 #[tokio::test]
 async fn writes_are_under_way_together_and_each_is_confirmed() {
     let content = sample(1_000_000);
