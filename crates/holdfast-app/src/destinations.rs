@@ -42,6 +42,10 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input
     if backups > 0 && !row.spec.holds_the_same(&draft.spec) {
         return Err(AppError::Conflict(Conflict::DestinationMoves { backups: refusal::backups(backups) }));
     }
+    // A backup that is being written must not be recorded at another place than the one it was written to.
+    if row.spec != draft.spec && destinations::is_in_use(&mut tx, id).await? {
+        return Err(AppError::Conflict(Conflict::DestinationBusy));
+    }
     destinations::update(&mut tx, &row, &draft, backups == 0, app.now()).await?;
     if row.spec != draft.spec {
         let detail = format!("{id} {} to {}", row.spec.place(), draft.spec.place());

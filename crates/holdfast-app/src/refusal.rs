@@ -31,6 +31,8 @@ refusals! {
             "This backup destination still holds {backups}. Delete them first.";
         DestinationMoves { backups: Count } = "destination-moves",
             "This backup destination still holds {backups}. Create another destination instead.";
+        DestinationBusy = "destination-busy",
+            "A run is using this backup destination. Cancel it or wait for its end before you change where it is.";
         BackupInUse = "backup-in-use",
             "This backup is being restored or verified. Cancel that or wait for its end first.";
         BackupDeleted = "backup-deleted", "This backup has been deleted.";

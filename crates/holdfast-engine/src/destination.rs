@@ -49,9 +49,17 @@ pub struct Shape {
     pub parts: PartPlan,
     /// How many parts are sent concurrently; 1 means one after the other.
     pub parallel: usize,
-    /// Whether the store reports a checksum of each object. A folder does not: data that was flushed is taken to be
-    /// stored.
+    /// Whether the store reports a checksum of each object.
     pub has_tags: bool,
+}
+
+/// What a store knows about an object that it has accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// Everything was flushed to disk, without an interruption in which a part could have been lost.
+    Flushed,
+    /// Only a checksum, or reading the object back, can tell.
+    Unproven,
 }
 
 /// One bucket or folder of objects. No method retries: a decorator does that for all stores. An object becomes visible
@@ -61,7 +69,7 @@ pub trait BlobStore: Send + Sync {
     /// How to divide an object of about this size into parts; 0 means unknown.
     fn shape(&self, expected_bytes: u64) -> Shape;
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<()>;
+    async fn put(&self, key: &str, body: Bytes) -> Result<Accepted>;
 
     /// Starts an upload in parts and returns its id.
     async fn begin(&self, key: &str) -> Result<String>;
@@ -71,7 +79,7 @@ pub trait BlobStore: Send + Sync {
 
     /// Makes the object visible. If a response was lost, a second call may fail with `Missing`; use `stat` to find out
     /// whether the object exists.
-    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()>;
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<Accepted>;
 
     /// Discards an upload and its parts; an unknown upload is not an error. Without an id, discards what can be found
     /// by the key alone.
@@ -197,6 +205,21 @@ impl DestinationSettings {
                 Ok(Opened { store: self.decorated(store), identity })
             }
         }
+    }
+
+    /// Opens a store that was used before. Only checks and backups call `open`, because they record what identifies the
+    /// destination; everything else must find it as recorded.
+    pub async fn open_known(&self, plan: &DestinationPlan) -> Result<Opened> {
+        if plan.spec.sftp().is_some_and(|sftp| sftp.host_key.is_none()) {
+            let message = "The host key of the destination's server is not known yet. Check the destination first.";
+            return Err(EngineError::new(FailureCode::DestinationFailed, message));
+        }
+        if !plan.is_untouched() {
+            return Box::pin(self.open(plan)).await;
+        }
+        // Boxed for the same reason as connecting.
+        let marker = Box::pin(self.find_marker(plan)).await?;
+        Box::pin(self.open(&DestinationPlan { marker, ..plan.clone() })).await
     }
 
     /// Reads the marker of a destination that was used before, without writing to it; `None` for kinds that have no

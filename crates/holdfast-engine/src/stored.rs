@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use sha2::{Digest as _, Sha256};
@@ -144,7 +144,7 @@ impl Engine {
 
     /// Opens a reader for the object, after checking that it exists and has the recorded size.
     async fn open(&self, backup: &StoredBackup, stop: &CancellationToken) -> Result<ObjectReader> {
-        let Opened { store, .. } = self.settings.destination.open(&backup.destination).await?;
+        let Opened { store, .. } = self.settings.destination.open_known(&backup.destination).await?;
         stat(store.as_ref(), backup).await?;
         let reader = ObjectReader::new(store, &backup.key, backup.size_bytes);
         Ok(reader.like(backup.proven.as_ref()).until(stop.clone()))
@@ -160,46 +160,51 @@ impl Engine {
 
     /// Removes the object of a backup; a missing object is not an error.
     pub async fn remove(&self, destination: &crate::DestinationPlan, key: &str) -> Result<()> {
-        let Opened { store, .. } = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
         store.remove(key).await
     }
 
     /// Stores a small object, completely or not at all.
     pub async fn put(&self, destination: &crate::DestinationPlan, key: &str, body: Bytes) -> Result<()> {
-        let Opened { store, .. } = self.settings.destination.open(destination).await?;
-        store.put(key, body).await
+        let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
+        store.put(key, body).await.map(drop)
     }
 
     /// Returns up to `limit` keys at a destination that start with `prefix`.
     pub async fn list(&self, destination: &crate::DestinationPlan, prefix: &str, limit: usize) -> Result<Vec<String>> {
-        let Opened { store, .. } = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
         store.list(prefix, limit).await
     }
 
-    /// The sizes of the objects with these keys, in the same order; `None` for missing objects.
+    /// The size of each of these objects, in the same order: `None` for a missing one, an error for one that could not
+    /// be checked. An object counts as missing only if the destination was there before and after it was looked for.
     pub async fn sizes(
         &self,
         destination: &crate::DestinationPlan,
         keys: &[String],
         context: &Context,
-    ) -> Result<Vec<Option<u64>>> {
-        /// The number of concurrent requests.
-        const AT_ONCE: usize = 8;
-        let Opened { store, .. } = self.settings.destination.open(destination).await?;
-        let mut stats = Vec::with_capacity(keys.len());
-        for key in keys {
-            stats.push(store.stat(key));
-        }
-        let sizes = stream::iter(stats).buffered(AT_ONCE).map_ok(|stat| stat.map(|stat| stat.size)).try_collect();
+    ) -> Result<Vec<Result<Option<u64>>>> {
+        let looking = async {
+            let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
+            let mut sizes = object_sizes(store.as_ref(), keys.iter()).await;
+            let missing: Vec<usize> = (0..keys.len()).filter(|at| matches!(sizes[*at], Ok(None))).collect();
+            if !missing.is_empty() {
+                let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
+                let again = object_sizes(store.as_ref(), missing.iter().map(|at| &keys[*at])).await;
+                missing.into_iter().zip(again).for_each(|(at, size)| sizes[at] = size);
+                self.settings.destination.open_known(destination).await?;
+            }
+            Ok(sizes)
+        };
         tokio::select! {
             () = context.cancel.cancelled() => Err(EngineError::cancelled()),
-            sizes = sizes => sizes,
+            sizes = looking => sizes,
         }
     }
 
     /// Reads a whole object of up to `most` bytes.
     pub async fn get(&self, destination: &crate::DestinationPlan, key: &str, most: u64) -> Result<Bytes> {
-        let Opened { store, .. } = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
         let missing = || EngineError::new(FailureCode::Missing, format!("{key} is not there."));
         let stat = store.stat(key).await?.ok_or_else(missing)?;
         if stat.size > most {
@@ -215,10 +220,20 @@ impl Engine {
         key: &str,
         upload_id: Option<&str>,
     ) -> Result<()> {
-        let Opened { store, .. } = self.settings.destination.open(destination).await?;
+        let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
         store.abort(key, upload_id).await?;
         store.remove(key).await
     }
+}
+
+async fn object_sizes<'a>(store: &dyn BlobStore, keys: impl Iterator<Item = &'a String>) -> Vec<Result<Option<u64>>> {
+    /// The number of concurrent requests.
+    const AT_ONCE: usize = 8;
+    let mut stats = Vec::new();
+    for key in keys {
+        stats.push(store.stat(key));
+    }
+    stream::iter(stats).buffered(AT_ONCE).map(|stat| stat.map(|stat| stat.map(|stat| stat.size))).collect().await
 }
 
 /// A token that is cancelled when the guard is dropped, to stop a thread.

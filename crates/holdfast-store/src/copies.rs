@@ -4,7 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::backup::Verification;
 use holdfast_core::ids::{BackupId, CopyId, DestinationId, UserId};
 
-use crate::{DbTime, Result, StoreError, Tx};
+use crate::{DbTime, DbWord, Result, StoreError, Tx};
 
 /// A copy as the destination has confirmed it.
 #[derive(Debug, Clone)]
@@ -51,11 +51,12 @@ pub async fn update_verification(
     found: Verification,
     now: Timestamp,
 ) -> Result<()> {
+    let read_at = (found != Verification::Unverified).then_some(DbTime(now));
     execute!(
         tx,
         "UPDATE backup_copies SET verification = $1, verified_at = $2 WHERE backup_id = $3 AND destination_id = $4",
         found.as_str(),
-        DbTime(now),
+        read_at,
         backup.0,
         destination.0
     )?;
@@ -87,18 +88,25 @@ pub struct StoredCopy {
     pub backup: BackupId,
     pub locator: String,
     pub size_bytes: i64,
+    /// What was found when it was last looked at.
+    pub verification: Verification,
 }
 
 /// Everything that should be at a destination, newest first.
 pub async fn list_stored(tx: &mut Tx, destination: DestinationId) -> Result<Vec<StoredCopy>> {
     let rows = fetch_all!(
         tx,
-        (i64, String, i64),
-        "SELECT backup_id, locator, size_bytes FROM backup_copies
+        (i64, String, i64, DbWord<Verification>),
+        "SELECT backup_id, locator, size_bytes, verification FROM backup_copies
          WHERE destination_id = $1 AND remove_after IS NULL AND removed_at IS NULL ORDER BY backup_id DESC",
         destination.0
     )?;
-    let copy = |(backup, locator, size_bytes)| StoredCopy { backup: BackupId(backup), locator, size_bytes };
+    let copy = |(backup, locator, size_bytes, verification): (i64, String, i64, DbWord<Verification>)| StoredCopy {
+        backup: BackupId(backup),
+        locator,
+        size_bytes,
+        verification: verification.0,
+    };
     Ok(rows.into_iter().map(copy).collect())
 }
 

@@ -190,6 +190,18 @@ pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secr
     Ok((access, secret))
 }
 
+/// Whether a run is working with the destination: writing to it, reading from it or checking it.
+pub async fn is_in_use(tx: &mut Tx, id: DestinationId) -> Result<bool> {
+    fetch_scalar!(
+        tx,
+        bool,
+        "SELECT EXISTS (SELECT 1 FROM runs r WHERE r.status = 'running' AND (r.destination_id = $1
+             OR r.task_id IN (SELECT t.id FROM backup_tasks t WHERE t.backup_destination_id = $1)
+             OR r.backup_id IN (SELECT c.backup_id FROM backup_copies c WHERE c.destination_id = $1)))",
+        id.0
+    )
+}
+
 /// How many backups are stored there, including those whose objects are still to be removed and uploads that are being
 /// written or cleaned up.
 pub async fn count_backups(tx: &mut Tx, id: DestinationId) -> Result<i64> {

@@ -972,6 +972,7 @@ conflict-destination-holds =
         [one] An diesem Ziel liegt noch ein Backup. Löschen Sie es zuerst.
        *[other] An diesem Ziel liegen noch { $backups } Backups. Löschen Sie sie zuerst.
     }
+conflict-destination-busy = Ein Lauf verwendet dieses Ziel. Brechen Sie ihn ab oder warten Sie auf sein Ende, bevor Sie den Ort ändern.
 conflict-destination-moves =
     { $backups ->
         [one] An diesem Ziel liegt noch ein Backup. Legen Sie stattdessen ein weiteres Ziel an.

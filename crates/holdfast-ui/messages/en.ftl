@@ -932,6 +932,7 @@ conflict-destination-holds =
         [one] This destination still holds one backup. Delete it first.
        *[other] This destination still holds { $backups } backups. Delete them first.
     }
+conflict-destination-busy = A run is using this destination. Cancel it or wait for its end before you change where it is.
 conflict-destination-moves =
     { $backups ->
         [one] This destination still holds one backup. Create another destination instead.

@@ -1,3 +1,5 @@
+use holdfast_core::queue::{ConcurrencyLimits, Places};
+use holdfast_store::queue::Room;
 use holdfast_testkit::{TestApp, on_both_engines};
 use serde_json::{Value, json};
 
@@ -107,6 +109,26 @@ on_both_engines! {
         user.client.delete(&format!("/api/backup-tasks/{}", task["id"])).await.expect(200);
         let body = user.client.delete(&path).await.expect(200);
         assert_eq!(body["message"], "Backup destination successfully deleted");
+    }
+
+    async fn a_destination_is_not_moved_while_a_run_uses_it(app: TestApp) {
+        let user = app.user("ada").await;
+        let sftp = json!({
+            "label": "nas", "type": "sftp", "sftp_host": "192.0.2.1", "sftp_username": "backup", "sftp_path": "/one",
+        });
+        let id = user.client.post("/api/backup-destinations", sftp).await.id(201);
+        let path = format!("/api/backup-destinations/{id}");
+        user.client.act(&format!("{path}/check")).await.expect(202);
+        let mut tx = app.app.store.begin().await.unwrap();
+        let limits = ConcurrencyLimits { per_server: 1, per_user: 1, checks_per_user: 1 };
+        let places = Places { free: 1, reserved: 0 };
+        let (room, now) = (Room { long: places, short: 1 }, app.app.now());
+        let claimed = holdfast_store::queue::claim(&mut tx, "worker", room, limits, now, now).await;
+        assert_eq!(claimed.unwrap().len(), 1);
+        tx.commit().await.unwrap();
+        let body = user.client.put(&path, json!({"sftp_path": "/two"})).await.expect(409);
+        assert!(body["message"].as_str().unwrap().contains("A run is using this backup destination"), "{body}");
+        user.client.put(&path, json!({"label": "renamed"})).await.expect(200);
     }
 
     async fn a_check_reports_whether_a_folder_works(app: TestApp) {

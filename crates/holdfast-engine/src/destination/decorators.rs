@@ -11,7 +11,7 @@ use holdfast_core::run::FailureCode;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{BlobStore, PartBody, Shape, Stat};
+use super::{Accepted, BlobStore, PartBody, Shape, Stat};
 use crate::error::Result;
 use crate::progress::Progress;
 
@@ -85,7 +85,7 @@ impl<S: BlobStore> BlobStore for Retrying<S> {
         self.inner.shape(expected_bytes)
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {
         self.persist("put", || self.inner.put(key, body.clone())).await
     }
 
@@ -97,7 +97,7 @@ impl<S: BlobStore> BlobStore for Retrying<S> {
         self.persist("put_part", || self.inner.put_part(key, upload_id, index, body.clone())).await
     }
 
-    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()> {
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<Accepted> {
         self.persist("complete", || self.inner.complete(key, upload_id, parts.clone())).await
     }
 
@@ -155,12 +155,12 @@ impl<T: Observer> BlobStore for Observed<T> {
         self.inner.shape(expected_bytes)
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {
         let size = body.len() as u64;
         self.observer.before(size).await;
-        self.inner.put(key, body).await?;
+        let accepted = self.inner.put(key, body).await?;
         self.observer.stored(size);
-        Ok(())
+        Ok(accepted)
     }
 
     async fn begin(&self, key: &str) -> Result<String> {
@@ -175,7 +175,7 @@ impl<T: Observer> BlobStore for Observed<T> {
         Ok(id)
     }
 
-    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()> {
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<Accepted> {
         self.inner.complete(key, upload_id, parts).await
     }
 

@@ -15,7 +15,7 @@ use holdfast_core::backup::is_object_key;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
-use super::{BlobStore, PartBody, PartPlan, Shape, Stat};
+use super::{Accepted, BlobStore, PartBody, PartPlan, Shape, Stat};
 use crate::error::{EngineError, Result};
 
 /// The marker file, which distinguishes a folder that was used before from an empty mount point in its place.
@@ -304,7 +304,7 @@ impl BlobStore for Local {
         Shape { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_tags: false }
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {
         let key = key.to_owned();
         self.with(move |inner| {
             let id = inner.begin(&key)?;
@@ -312,7 +312,7 @@ impl BlobStore for Local {
             if written.is_err() {
                 inner.abort(&key, Some(&id))?;
             }
-            written
+            written.map(|()| Accepted::Flushed)
         })
         .await
     }
@@ -338,9 +338,9 @@ impl BlobStore for Local {
         self.with(append).await.map(|()| String::new())
     }
 
-    async fn complete(&self, key: &str, upload_id: &str, _parts: Vec<String>) -> Result<()> {
+    async fn complete(&self, key: &str, upload_id: &str, _parts: Vec<String>) -> Result<Accepted> {
         let (key, id) = (key.to_owned(), upload_id.to_owned());
-        self.with(move |inner| inner.complete(&key, &id)).await
+        self.with(move |inner| inner.complete(&key, &id).map(|()| Accepted::Flushed)).await
     }
 
     async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {

@@ -23,7 +23,7 @@ use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStore
 use reqwest::{Method, StatusCode};
 use url::{Host, Url};
 
-use super::{BlobStore, PartBody, PartLimits, Shape, SpooledPart, Stat};
+use super::{Accepted, BlobStore, PartBody, PartLimits, Shape, SpooledPart, Stat};
 use crate::egress::{self, Egress, Limits};
 use crate::error::EngineError;
 use crate::remote::{LEAST_BYTES_A_SECOND, Pace, stalled};
@@ -232,9 +232,9 @@ impl BlobStore for S3 {
         Shape { parts, parallel: usize::try_from(parallel).unwrap_or(1), has_tags: true }
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<(), EngineError> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Accepted, EngineError> {
         self.store.put(&path(key)?, PutPayload::from_bytes(body)).await.map_err(error)?;
-        Ok(())
+        Ok(Accepted::Unproven)
     }
 
     async fn begin(&self, key: &str) -> Result<String, EngineError> {
@@ -256,13 +256,13 @@ impl BlobStore for S3 {
         Ok(part.content_id)
     }
 
-    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<(), EngineError> {
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<Accepted, EngineError> {
         if parts.is_empty() {
             return Err(EngineError::new(FailureCode::DestinationFailed, "an upload needs at least one part"));
         }
         let parts = parts.into_iter().map(|content_id| PartId { content_id }).collect();
         self.store.complete_multipart(&path(key)?, &upload_id.to_owned(), parts).await.map_err(error)?;
-        Ok(())
+        Ok(Accepted::Unproven)
     }
 
     async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<(), EngineError> {

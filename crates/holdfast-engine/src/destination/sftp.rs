@@ -1,9 +1,15 @@
 //! A folder on a server, accessed over SFTP. There is one connection, used by one request at a time; if it breaks, the
 //! next request opens another one, and an upload continues where its last part ended.
+//!
+//! A new connection may reach a server that has restarted, and may have lost what it had not flushed, or whose disk is
+//! no longer mounted. So every connection checks the folder's marker, and an upload that was not written over a single
+//! connection is not proven: it is read back. Requests of an abandoned connection may still arrive later; they cannot
+//! do harm, because every attempt writes to a file with a name of its own, and nothing is replaced.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +21,7 @@ use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::local::{MARKER, unmarked, unmounted};
-use super::{BlobStore, DestinationPlan, DestinationSettings, PartBody, PartPlan, Shape, Stat};
+use super::{Accepted, BlobStore, DestinationPlan, DestinationSettings, PartBody, PartPlan, Shape, Stat};
 use crate::egress::Egress;
 use crate::error::{EngineError, Result};
 use crate::sftp::{
@@ -44,13 +50,30 @@ pub struct Sftp {
     reply_within: Duration,
     root: String,
     can_flush: bool,
+    /// The marker that the folder must carry, from the moment that it is known.
+    marker: OnceLock<String>,
+    /// How many connections were opened.
+    connections: AtomicU64,
     /// `None` while not connected. A request that takes the session and is cancelled leaves `None`.
     session: tokio::sync::Mutex<Option<Session>>,
-    /// The end offsets of the parts of each upload in progress.
-    uploads: Mutex<HashMap<String, Vec<u64>>>,
+    /// The uploads in progress, by the path of their part file.
+    uploads: Mutex<HashMap<String, Progress>>,
+    /// The part files that attempts to store an object may have created, by key.
+    attempts: Mutex<HashMap<String, Vec<String>>>,
+}
+
+/// How far an upload has come.
+struct Progress {
+    /// The end offset of each part.
+    ends: Vec<u64>,
+    /// The connection over which the upload began.
+    connection: u64,
+    /// Whether everything was written over that connection.
+    is_continuous: bool,
 }
 
 struct Session {
+    number: u64,
     client: Client,
     /// The file of the upload that was written to last.
     open_file: Option<(String, Handle)>,
@@ -77,6 +100,7 @@ impl Sftp {
             (None, Some(found)) => found,
             (None, None) => how.retry.persist("mark", || store.mark()).await?,
         };
+        let marker = store.marker.get_or_init(|| marker).clone();
         let identity = DestinationIdentity { marker: Some(marker), host_key: Some(host_key) };
         Ok((store, identity))
     }
@@ -112,8 +136,11 @@ impl Sftp {
             reply_within: how.stall.min(how.request_timeout),
             root: settings.path.clone(),
             can_flush: false,
+            marker: OnceLock::new(),
+            connections: AtomicU64::new(0),
             session: tokio::sync::Mutex::default(),
             uploads: Mutex::default(),
+            attempts: Mutex::default(),
         })
     }
 }
@@ -160,8 +187,20 @@ impl Sftp {
             error => not_reached(&error),
         })?;
         let started = Client::start(channel, self.reply_within, CancellationToken::new()).await;
-        let client = started.map_err(|error| failed("cannot open SFTP", &error))?;
-        Ok(Session { client, open_file: None, connection })
+        let mut client = started.map_err(|error| failed("cannot open SFTP", &error))?;
+        self.check_marker(&mut client).await?;
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(Session { number, client, open_file: None, connection })
+    }
+
+    /// Fails if the folder is no longer the one that was opened: its disk may have been unmounted meanwhile.
+    async fn check_marker(&self, client: &mut Client) -> Result<()> {
+        let Some(expected) = self.marker.get() else { return Ok(()) };
+        match marker_of(client, &self.root).await {
+            Ok(found) if found.as_ref() == Some(expected) => Ok(()),
+            Ok(_) => Err(unmounted()),
+            Err(error) => Err(failed("cannot read the folder's marker", &error)),
+        }
     }
 
     /// Returns the fingerprint of the server's host key, and whether the server can flush files.
@@ -184,8 +223,25 @@ impl Sftp {
         tokio::time::timeout(self.request_within, work).await.unwrap_or_else(|_| late())
     }
 
-    fn uploads(&self) -> MutexGuard<'_, HashMap<String, Vec<u64>>> {
+    fn uploads(&self) -> MutexGuard<'_, HashMap<String, Progress>> {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new part file for an object.
+    fn new_part(&self, key: &str, path: &str) -> String {
+        let part = part_path(path, &random::hex(&random::bytes::<8>()));
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.entry(key.to_owned()).or_default().push(part.clone());
+        part
+    }
+
+    /// Removes what other attempts to store an object left, now that one has succeeded.
+    async fn remove_attempts(&self, client: &mut Client, key: &str) -> Result<(), SftpError> {
+        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        for part in attempts.into_iter().flatten() {
+            absent_is_fine(client.remove(part.as_bytes()).await)?;
+        }
+        Ok(())
     }
 
     fn path(&self, key: &str) -> Result<String> {
@@ -196,15 +252,10 @@ impl Sftp {
     }
 
     async fn read_marker(&self) -> Result<Option<String>> {
-        let path = join(&self.root, MARKER);
         self.within(async {
             let mut lease = self.lease().await?;
-            let read = read_range(&mut lease.session.client, &path, 0..MARKER_BYTES).await;
-            match lease.settle(read) {
-                Ok(text) => Ok(Some(String::from_utf8_lossy(&text).trim().to_owned())),
-                Err(error) if error.is(StatusCode::NoSuchFile) => Ok(None),
-                Err(error) => Err(failed("cannot read the folder's marker", &error)),
-            }
+            let read = marker_of(&mut lease.session.client, &self.root).await;
+            lease.settle(read).map_err(|error| failed("cannot read the folder's marker", &error))
         })
         .await
     }
@@ -214,23 +265,31 @@ impl Sftp {
     async fn mark(&self) -> Result<String> {
         let marker = random::hex(&random::bytes::<16>());
         let (path, temporary) = (join(&self.root, MARKER), join(&self.root, &format!("{MARKER}-{marker}")));
-        self.within(async {
+        let mark = async {
             let mut lease = self.lease().await?;
             let client = &mut lease.session.client;
             let marked = async {
-                make_folders(client, &self.root).await?;
-                write_file(client, &temporary, marker.as_bytes()).await?;
-                match client.rename(temporary.as_bytes(), path.as_bytes()).await {
+                make_folders(client, &self.root, None).await?;
+                let written = match write_file(client, &temporary, marker.as_bytes()).await {
+                    Ok(()) => client.rename(temporary.as_bytes(), path.as_bytes()).await,
+                    failed => failed,
+                };
+                match written {
                     Err(error) if error.is_final() => Err(error),
-                    // Either another run was first, or the check below finds no marker.
-                    Err(_) => absent_is_fine(client.remove(temporary.as_bytes()).await),
+                    // Another run may have been first.
+                    Err(error) => {
+                        absent_is_fine(client.remove(temporary.as_bytes()).await)?;
+                        if exists(client, &path).await? { Ok(()) } else { Err(error) }
+                    }
                     Ok(()) => Ok(()),
                 }
             };
             let marked = marked.await;
-            lease.settle(marked).map_err(|error| failed("cannot mark the folder", &error))
-        })
-        .await?;
+            Ok(lease.settle(marked))
+        };
+        if let Err(error) = self.within(mark).await? {
+            return Err(self.write_failed("cannot mark the folder", error).await);
+        }
         let unmarked = || EngineError::new(FailureCode::DestinationFailed, "Cannot mark the destination's folder.");
         self.read_marker().await?.ok_or_else(unmarked)
     }
@@ -316,70 +375,84 @@ impl Sftp {
 #[async_trait]
 impl BlobStore for Sftp {
     fn shape(&self, _expected_bytes: u64) -> Shape {
-        // Data flushed by the server counts as stored, as on a local disk. If the server cannot flush, the backup is
-        // read back.
-        Shape { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_tags: !self.can_flush }
+        Shape { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_tags: false }
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {
         let path = self.path(key)?;
-        let part = part_path(&path);
+        let part = self.new_part(key, &path);
         let put = async {
             let mut lease = self.lease().await?;
             let client = &mut lease.session.client;
             let written = async {
-                make_folders(client, parent(&path)).await?;
-                write_file(client, &part, &body).await?;
-                replace(client, &part, &path).await?;
-                flush_folder(client, parent(&path)).await
+                make_folders(client, parent(&path), Some(&self.root)).await?;
+                if let Err(error) = write_file(client, &part, &body).await {
+                    if !error.is_final() {
+                        absent_is_fine(client.remove(part.as_bytes()).await)?;
+                    }
+                    return Err(error);
+                }
+                let accepted = match client.rename(part.as_bytes(), path.as_bytes()).await {
+                    Ok(()) => self.accepted(true),
+                    Err(error) if error.is_final() => return Err(error),
+                    // An earlier attempt may have succeeded without our learning of it.
+                    Err(error) if !holds(client, &path, &body).await? => return Err(error),
+                    Err(_) => Accepted::Unproven,
+                };
+                flush_folder(client, parent(&path)).await?;
+                self.remove_attempts(client, key).await?;
+                Ok(accepted)
             };
             let written = written.await;
-            Ok(lease.settle(written))
+            let checked = if written.is_ok() { self.check_marker(client).await } else { Ok(()) };
+            let written = lease.settle(written);
+            checked.map(|()| written)
         };
         match self.within(put).await? {
-            Ok(()) => Ok(()),
+            Ok(accepted) => Ok(accepted),
+            Err(error) if error.is(StatusCode::NoSuchFile) => Err(unmounted()),
             Err(error) => Err(self.write_failed("cannot write a file", error).await),
         }
     }
 
     async fn begin(&self, key: &str) -> Result<String> {
-        let part = part_path(&self.path(key)?);
+        let part = self.new_part(key, &self.path(key)?);
         let begin = async {
             let mut lease = self.lease().await?;
+            let connection = lease.session.number;
             let client = &mut lease.session.client;
             let opened = async {
-                make_folders(client, parent(&part)).await?;
-                // Overwrites what an earlier attempt left.
-                client.open(part.as_bytes(), OpenMode::Truncate, private(0o600)).await
+                make_folders(client, parent(&part), Some(&self.root)).await?;
+                client.open(part.as_bytes(), OpenMode::CreateNew, private(0o600)).await
             };
             let opened = opened.await;
             if let Ok(handle) = &opened {
                 lease.session.open_file = Some((part.clone(), handle.clone()));
             }
-            Ok(lease.settle(opened))
+            Ok(lease.settle(opened.map(|_| connection)))
         };
         match self.within(begin).await? {
-            Ok(_) => {
-                self.uploads().insert(part.clone(), Vec::new());
+            Ok(connection) => {
+                let progress = Progress { ends: Vec::new(), connection, is_continuous: true };
+                self.uploads().insert(part.clone(), progress);
                 Ok(part)
             }
+            Err(error) if error.is(StatusCode::NoSuchFile) => Err(unmounted()),
             Err(error) => Err(self.write_failed("cannot create a file", error).await),
         }
     }
 
     async fn put_part(&self, _key: &str, upload_id: &str, index: usize, body: PartBody) -> Result<String> {
-        let ends = self.uploads().get(upload_id).cloned();
-        let begins = match (ends, index) {
-            (Some(_), 0) => Some(0),
-            (Some(ends), index) => ends.get(index - 1).copied(),
-            (None, _) => None,
-        };
+        let begins = self.uploads().get(upload_id).and_then(|upload| match index {
+            0 => Some(0),
+            index => upload.ends.get(index - 1).copied(),
+        });
         let begins = begins.ok_or_else(|| EngineError::internal("a part of an upload that is not open"))?;
         let ends = begins + body.size_bytes();
         let flushes = self.can_flush && begins / FLUSH_BYTES != ends / FLUSH_BYTES;
         let put = async {
             let mut lease = self.lease().await?;
-            let handle = match lease.session.handle(upload_id).await {
+            let handle = match self.handle(&mut lease.session, upload_id, begins).await {
                 Ok(handle) => handle,
                 Err(error) => return Ok(lease.settle(Err(error))),
             };
@@ -414,20 +487,20 @@ impl BlobStore for Sftp {
         if let Err(error) = self.within(put).await? {
             return Err(self.write_failed("cannot write", error).await);
         }
-        if let Some(all) = self.uploads().get_mut(upload_id) {
-            all.truncate(index);
-            all.push(ends);
+        if let Some(upload) = self.uploads().get_mut(upload_id) {
+            upload.ends.truncate(index);
+            upload.ends.push(ends);
         }
         Ok(String::new())
     }
 
-    async fn complete(&self, key: &str, upload_id: &str, _parts: Vec<String>) -> Result<()> {
+    async fn complete(&self, key: &str, upload_id: &str, _parts: Vec<String>) -> Result<Accepted> {
         let path = self.path(key)?;
-        let expected = self.uploads().get(upload_id).map(|ends| ends.last().copied().unwrap_or(0));
+        let expected = self.uploads().get(upload_id).map(|upload| upload.ends.last().copied().unwrap_or(0));
         let expected = expected.ok_or_else(|| EngineError::internal("the end of an upload that is not open"))?;
         let complete = async {
             let mut lease = self.lease().await?;
-            let handle = lease.session.handle(upload_id).await;
+            let handle = self.handle(&mut lease.session, upload_id, expected).await;
             lease.session.open_file = None;
             let client = &mut lease.session.client;
             let placed = async {
@@ -447,33 +520,40 @@ impl BlobStore for Sftp {
                     return Err(SftpError::Limit(format!("{} already exists", name_text(path.as_bytes()))));
                 }
                 client.rename(upload_id.as_bytes(), path.as_bytes()).await?;
-                flush_folder(client, parent(&path)).await
+                flush_folder(client, parent(&path)).await?;
+                self.remove_attempts(client, key).await
             };
             let placed = placed.await;
-            Ok(lease.settle(placed))
+            let checked = if placed.is_ok() { self.check_marker(client).await } else { Ok(()) };
+            let placed = lease.settle(placed);
+            checked.map(|()| placed)
         };
         match self.within(complete).await? {
             Ok(()) => {
-                self.uploads().remove(upload_id);
-                Ok(())
+                let upload = self.uploads().remove(upload_id);
+                Ok(self.accepted(upload.is_some_and(|upload| upload.is_continuous)))
             }
             Err(error) => Err(self.write_failed("cannot put the file in its place", error).await),
         }
     }
 
     async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<()> {
-        // Only the file that belongs to this key is removed, whatever the id says.
-        let part = part_path(&self.path(key)?);
+        // The part files of this key are removed, whatever the id says: an attempt may have created one without our
+        // learning of it.
+        let path = self.path(key)?;
         drop(upload_id.map(|id| self.uploads().remove(id)));
         self.within(async {
             let mut lease = self.lease().await?;
-            let left = lease.session.open_file.take_if(|(path, _)| *path == part);
+            let left = lease.session.open_file.take_if(|(open, _)| is_part_of(&path, open));
             let client = &mut lease.session.client;
             let removed = async {
                 if let Some((_, handle)) = left {
                     client.close_later(&handle)?;
                 }
-                absent_is_fine(client.remove(part.as_bytes()).await)
+                for part in parts_of(client, &path).await? {
+                    absent_is_fine(client.remove(part.as_bytes()).await)?;
+                }
+                Ok(())
             };
             let removed = removed.await;
             lease.settle(removed).map_err(|error| failed("cannot remove a part file", &error))
@@ -532,16 +612,29 @@ impl BlobStore for Sftp {
     }
 }
 
-impl Session {
-    /// The open file of an upload; it is reopened after a reconnect.
-    async fn handle(&mut self, upload_id: &str) -> Result<Handle, SftpError> {
-        match &self.open_file {
+impl Sftp {
+    fn accepted(&self, is_continuous: bool) -> Accepted {
+        if self.can_flush && is_continuous { Accepted::Flushed } else { Accepted::Unproven }
+    }
+
+    /// The open file of an upload, of which `sent` bytes were confirmed. It is reopened after a reconnect; what the
+    /// server may have lost meanwhile is found by reading the object back.
+    async fn handle(&self, session: &mut Session, upload_id: &str, sent: u64) -> Result<Handle, SftpError> {
+        if let Some(upload) = self.uploads().get_mut(upload_id) {
+            upload.is_continuous &= upload.connection == session.number;
+        }
+        match &session.open_file {
             Some((open, handle)) if open == upload_id => return Ok(handle.clone()),
-            Some((_, other)) => self.client.close_later(other)?,
+            Some((_, other)) => session.client.close_later(other)?,
             None => {}
         }
-        let handle = self.client.open(upload_id.as_bytes(), OpenMode::Write, Attributes::default()).await?;
-        self.open_file = Some((upload_id.to_owned(), handle.clone()));
+        let handle = session.client.open(upload_id.as_bytes(), OpenMode::Write, Attributes::default()).await?;
+        let size = session.client.fstat(&handle).await?.size;
+        if size.is_none_or(|size| size < sent) {
+            session.client.close_later(&handle)?;
+            return Err(SftpError::Limit("the server has lost a part of the upload that it had confirmed".to_owned()));
+        }
+        session.open_file = Some((upload_id.to_owned(), handle.clone()));
         Ok(handle)
     }
 }
@@ -558,10 +651,61 @@ fn parent(path: &str) -> &str {
     }
 }
 
+fn file_name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
 /// The path of an unfinished upload: a hidden file next to its final name.
-fn part_path(path: &str) -> String {
-    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-    join(parent(path), &format!(".{name}.part"))
+fn part_path(path: &str, attempt: &str) -> String {
+    join(parent(path), &format!(".{}.{attempt}.part", file_name(path)))
+}
+
+/// Whether a path is that of an unfinished upload of the object with the other path.
+fn is_part_of(path: &str, part: &str) -> bool {
+    let rest = file_name(part).strip_prefix('.').and_then(|rest| rest.strip_prefix(file_name(path)));
+    let attempt = rest.and_then(|rest| rest.strip_suffix(".part"));
+    // Without an attempt: as named by versions that had one file for all attempts.
+    let is_attempt = |attempt: &str| {
+        let attempt = attempt.strip_prefix('.');
+        attempt.is_some_and(|text| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    parent(path) == parent(part) && attempt.is_some_and(|attempt| attempt.is_empty() || is_attempt(attempt))
+}
+
+/// The unfinished uploads of an object.
+async fn parts_of(client: &mut Client, path: &str) -> Result<Vec<String>, SftpError> {
+    let folder = parent(path);
+    let mut reading = match Folder::open(client, folder.as_bytes(), FolderLimits::default()).await {
+        Err(error) if error.is(StatusCode::NoSuchFile) => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let mut found = Vec::new();
+    while let Some(page) = reading.next_page(client).await? {
+        let names = page.into_iter().filter_map(|name| String::from_utf8(name.name).ok());
+        found.extend(names.map(|name| join(folder, &name)).filter(|part| is_part_of(path, part)));
+    }
+    Ok(found)
+}
+
+/// What the marker of a folder says; `None` if it has none.
+async fn marker_of(client: &mut Client, root: &str) -> Result<Option<String>, SftpError> {
+    match read_range(client, &join(root, MARKER), 0..MARKER_BYTES).await {
+        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).trim().to_owned())),
+        Err(error) if error.is(StatusCode::NoSuchFile) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the file has exactly this content.
+async fn holds(client: &mut Client, path: &str, body: &[u8]) -> Result<bool, SftpError> {
+    match client.lstat(path.as_bytes()).await {
+        Ok(found) if found.kind() == Some(FileKind::Regular) && found.size == Some(body.len() as u64) => {
+            Ok(read_range(client, path, 0..body.len() as u64).await? == body)
+        }
+        Ok(_) => Ok(false),
+        Err(error) if error.is(StatusCode::NoSuchFile) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn private(mode: u32) -> Attributes {
@@ -583,11 +727,12 @@ async fn exists(client: &mut Client, path: &str) -> Result<bool, SftpError> {
     }
 }
 
-/// Creates a folder and its missing parents.
-async fn make_folders(client: &mut Client, folder: &str) -> Result<(), SftpError> {
+/// Creates a folder and its missing parents, below `root` if it is given: a root that was there before is never created
+/// again.
+async fn make_folders(client: &mut Client, folder: &str, root: Option<&str>) -> Result<(), SftpError> {
     let mut missing = Vec::new();
     let mut at = folder;
-    while !is_folder(client, at).await? {
+    while Some(at) != root && !is_folder(client, at).await? {
         missing.push(at);
         at = parent(at);
         if matches!(at, "/" | ".") {
@@ -612,25 +757,15 @@ async fn is_folder(client: &mut Client, path: &str) -> Result<bool, SftpError> {
     }
 }
 
-/// Writes a small file and flushes it if the server can.
+/// Writes a small new file and flushes it if the server can.
 async fn write_file(client: &mut Client, path: &str, body: &[u8]) -> Result<(), SftpError> {
-    let mut writer = FileWriter::open(client, path.as_bytes(), OpenMode::Truncate, private(0o600)).await?;
+    let mut writer = FileWriter::open(client, path.as_bytes(), OpenMode::CreateNew, private(0o600)).await?;
     writer.write(client, body).await?;
     let handle = writer.finish(client).await?;
     if client.extensions().fsync {
         client.fsync(&handle).await?;
     }
     client.close(&handle).await
-}
-
-/// Renames a file, replacing what an earlier attempt may have left there.
-async fn replace(client: &mut Client, from: &str, to: &str) -> Result<(), SftpError> {
-    let (from, to) = (from.as_bytes(), to.as_bytes());
-    if client.extensions().posix_rename {
-        return client.posix_rename(from, to).await;
-    }
-    absent_is_fine(client.remove(to).await)?;
-    client.rename(from, to).await
 }
 
 /// Flushes a new name to disk if the server supports it: some servers cannot open folders, in which case nothing can be

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::parts::Spool;
-use super::{BlobStore, PartBody, Shape};
+use super::{Accepted, BlobStore, PartBody, Shape};
 use crate::error::{EngineError, Result};
 
 /// The size of the chunks that the packing thread sends.
@@ -186,7 +186,7 @@ impl Upload {
         let (first, is_last) = self.next_part(chunks, shape, 0, 0).await?;
         if let (PartBody::Memory(chunks), true) = (&first.body, is_last) {
             // Small enough for a single request, which is stored completely or not at all.
-            return self.put_whole(chunks.concat().into(), shape).await;
+            return self.put_whole(chunks.concat().into()).await;
         }
         let upload_id = self.store.begin(&self.key).await?;
         let upload_id = begun.get_or_init(|| upload_id);
@@ -235,11 +235,11 @@ impl Upload {
         Ok((Part { body: gathering.finish(), permit }, is_last))
     }
 
-    async fn put_whole(&self, body: Bytes, shape: Shape) -> Result<Uploaded> {
+    async fn put_whole(&self, body: Bytes) -> Result<Uploaded> {
         let digest = random::hex(&Md5::digest(&body));
         let size = body.len() as u64;
-        self.store.put(&self.key, body).await?;
-        self.confirm(size, Some(digest), shape).await
+        let accepted = self.store.put(&self.key, body).await?;
+        self.confirm(size, Some(digest), accepted).await
     }
 
     async fn put_parts(
@@ -279,17 +279,18 @@ impl Upload {
         }
         let expected = composite_etag(&sent);
         let ids = sent.into_iter().map(|part| part.id).collect();
-        match self.store.complete(&self.key, upload_id, ids).await {
-            Ok(()) => {}
+        let accepted = match self.store.complete(&self.key, upload_id, ids).await {
+            Ok(accepted) => accepted,
             // The response was lost or the upload is gone: check whether the object was completed.
             Err(error) if matches!(error.code, FailureCode::DestinationUnavailable | FailureCode::Missing) => {
                 if self.store.stat(&self.key).await?.is_none() {
                     return Err(error);
                 }
+                Accepted::Unproven
             }
             Err(error) => return Err(error),
-        }
-        self.confirm(size, expected, shape).await
+        };
+        self.confirm(size, expected, accepted).await
     }
 
     fn send_part(&self, upload_id: &str, index: usize, part: Part, shape: Shape) -> JoinHandle<Result<SentPart>> {
@@ -324,7 +325,7 @@ impl Upload {
 
     /// Checks what the destination has now. The size must match. A tag that differs from the digest proves nothing
     /// either way: with some kinds of encryption, tags are not digests.
-    async fn confirm(&self, size: u64, digest: Option<String>, shape: Shape) -> Result<Uploaded> {
+    async fn confirm(&self, size: u64, digest: Option<String>, accepted: Accepted) -> Result<Uploaded> {
         let failed = |what: String| Err(EngineError::new(FailureCode::DestinationFailed, what));
         let Some(stat) = self.store.stat(&self.key).await? else {
             return failed("The destination accepted the backup, but does not have it.".to_owned());
@@ -334,7 +335,8 @@ impl Upload {
         }
         let is_versioned = stat.is_versioned;
         let tag = stat.etag.map(|etag| etag.trim_matches('"').to_lowercase());
-        Ok(Uploaded { size, is_proven: !shape.has_tags || (tag.is_some() && tag == digest), is_versioned })
+        let is_proven = accepted == Accepted::Flushed || (tag.is_some() && tag == digest);
+        Ok(Uploaded { size, is_proven, is_versioned })
     }
 }
 

@@ -5,7 +5,9 @@ use bytes::Bytes;
 use holdfast_core::Secret;
 use holdfast_core::destination::{DestinationIdentity, DestinationSpec, SftpDestination};
 use holdfast_core::run::FailureCode;
-use holdfast_engine::destination::{BlobStore, DestinationPlan, DestinationSettings, Opened, PartBody, RetryPolicy};
+use holdfast_engine::destination::{
+    Accepted, BlobStore, DestinationPlan, DestinationSettings, Opened, PartBody, RetryPolicy,
+};
 use holdfast_engine::{EngineError, Result};
 use holdfast_testkit::{FaultProxy, PasswordMethod, PasswordServer};
 
@@ -58,7 +60,9 @@ async fn an_sftp_destination_conforms_with_either_password_method() {
         for path in [&*folder.path().join("deep/er").to_string_lossy(), "from/here"] {
             let Opened { store, identity } = settings().open(&plan(server.port(), path)).await.unwrap();
             conforms(store.as_ref()).await;
-            assert_eq!(store.shape(0).has_tags, !arguments.is_empty(), "a server that cannot flush is read back");
+            let accepted = if arguments.is_empty() { Accepted::Flushed } else { Accepted::Unproven };
+            assert_eq!(store.put("own/small", Bytes::from_static(b"x")).await.unwrap(), accepted, "read back or not");
+            assert_eq!(upload(store.as_ref(), "own/large", 2).await.unwrap(), accepted);
             assert_eq!(identity.host_key.as_deref(), Some(server.fingerprint()));
             assert_eq!(identity.marker.as_ref().map(String::len), Some(32));
         }
@@ -66,17 +70,17 @@ async fn an_sftp_destination_conforms_with_either_password_method() {
 }
 
 /// Uploads `parts` of 5 MiB, completes the upload, and compares the object.
-async fn upload(store: &dyn BlobStore, key: &str, parts: usize) -> Result<()> {
+async fn upload(store: &dyn BlobStore, key: &str, parts: usize) -> Result<Accepted> {
     let bodies: Vec<Bytes> =
         (0..parts).map(|seed| holdfast_testkit::random(seed as u64, 5 * 1024 * 1024).into()).collect();
     let upload = store.begin(key).await?;
     for (index, body) in bodies.iter().enumerate() {
         store.put_part(key, &upload, index, PartBody::from(vec![body.clone()])).await?;
     }
-    store.complete(key, &upload, vec![String::new(); parts]).await?;
+    let accepted = store.complete(key, &upload, vec![String::new(); parts]).await?;
     let all = bodies.concat();
     assert!(store.read(key, 0..all.len() as u64).await? == all, "what is there is what was sent");
-    Ok(())
+    Ok(accepted)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,9 +91,9 @@ async fn an_upload_goes_on_after_the_connection_broke() {
     let Opened { store, .. } = settings().open(&plan(proxy.port(), "backups")).await.unwrap();
     let is_done = std::sync::atomic::AtomicBool::new(false);
     let breaking = async {
-        // Cut in the middle of the first part, and again in later ones.
-        for bytes in [3, 9, 14] {
-            proxy.cut_after(bytes * 1024 * 1024);
+        // In the middle of the first part, and again in later ones: what the server sends are short replies.
+        for bytes in [1000, 2000, 2000] {
+            proxy.cut_after(bytes);
             let before = proxy.connections();
             while proxy.connections() == before && !is_done.load(std::sync::atomic::Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -98,13 +102,139 @@ async fn an_upload_goes_on_after_the_connection_broke() {
         }
     };
     let uploading = async {
-        upload(store.as_ref(), "a/large", 5).await.unwrap();
+        let accepted = upload(store.as_ref(), "a/large", 5).await.unwrap();
+        assert_eq!(accepted, Accepted::Unproven, "what the server may have lost meanwhile is found by reading it back");
         is_done.store(true, std::sync::atomic::Ordering::SeqCst);
     };
     tokio::join!(uploading, breaking);
-    assert!(proxy.connections() > 1, "it was cut");
+    assert!(proxy.connections() > 3, "it was cut each time");
     assert_eq!(store.list("", 10).await.unwrap(), ["a/large"]);
     assert_eq!(std::fs::read_dir(folder.path().join("backups/a")).unwrap().count(), 1, "no part file is left");
+}
+
+/// Does something that needs the server, whose connection is cut first and comes back.
+async fn after_a_cut<T>(proxy: &FaultProxy, work: impl Future<Output = T>) -> T {
+    let before = proxy.connections();
+    proxy.cut_after(0);
+    let healing = async {
+        while proxy.connections() == before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        proxy.heal();
+    };
+    tokio::join!(work, healing).0
+}
+
+fn part() -> PartBody {
+    PartBody::from(vec![holdfast_testkit::random(1, 5 * 1024 * 1024).into()])
+}
+
+/// The part file of the only upload of the object `a/large`.
+fn part_file(folder: &Path) -> std::path::PathBuf {
+    let entries = std::fs::read_dir(folder.join("backups/a")).unwrap();
+    let [path] = entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>().try_into().unwrap();
+    path
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_ends_if_the_server_has_lost_confirmed_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = PasswordServer::start(PasswordMethod::Password, folder.path(), &[]).await;
+    let proxy = FaultProxy::start(server.port());
+    let Opened { store, .. } = settings().open(&plan(proxy.port(), "backups")).await.unwrap();
+    let upload = store.begin("a/large").await.unwrap();
+    store.put_part("a/large", &upload, 0, part()).await.unwrap();
+    // As after a power failure: what was not flushed is gone.
+    std::fs::OpenOptions::new().write(true).open(part_file(folder.path())).unwrap().set_len(1000).unwrap();
+    let error = after_a_cut(&proxy, store.put_part("a/large", &upload, 1, part())).await.unwrap_err();
+    assert!(error.message.contains("has lost a part"), "{error}");
+    store.abort("a/large", Some(&upload)).await.unwrap();
+    assert_eq!(std::fs::read_dir(folder.path().join("backups/a")).unwrap().count(), 0);
+}
+
+/// Requests of a connection that was given up may still reach the server, even after the object is complete.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_do_not_share_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = PasswordServer::start(PasswordMethod::Password, folder.path(), &[]).await;
+    let Opened { store, .. } = settings().open(&plan(server.port(), "backups")).await.unwrap();
+    let first = store.begin("a/large").await.unwrap();
+    let second = store.begin("a/large").await.unwrap();
+    assert_ne!(first, second);
+    store.put_part("a/large", &second, 0, part()).await.unwrap();
+    store.complete("a/large", &second, vec![String::new()]).await.unwrap();
+    let left = std::fs::read_dir(folder.path().join("backups/a")).unwrap();
+    assert_eq!(left.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), ["large"], "what others left is gone");
+    // What another process left, also under the name that an earlier version used.
+    let path = folder.path().join("backups/a");
+    for name in [".large.part", ".large.0123456789abcdef.part", ".larger.part", ".large.other.part"] {
+        std::fs::write(path.join(name), "x").unwrap();
+    }
+    store.abort("a/large", None).await.unwrap();
+    let mut left: Vec<_> = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, [".large.other.part", ".larger.part", "large"], "only files of this object are removed");
+    // An object is never replaced, unless it already holds the same bytes.
+    let body = Bytes::from_static(b"one");
+    store.put("a/small", body.clone()).await.unwrap();
+    assert_eq!(store.put("a/small", body).await.unwrap(), Accepted::Unproven);
+    store.put("a/small", Bytes::from_static(b"two")).await.unwrap_err();
+    assert_eq!(store.read("a/small", 0..3).await.unwrap(), "one");
+}
+
+/// A disk that is unmounted during a run must not be replaced by the empty folder below it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_is_replaced_during_a_run_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (there, away) = (folder.path().join("backups"), folder.path().join("away"));
+    let server = PasswordServer::start(PasswordMethod::Password, folder.path(), &[]).await;
+    let proxy = FaultProxy::start(server.port());
+    let Opened { store, .. } = settings().open(&plan(proxy.port(), "backups")).await.unwrap();
+    let unmount = |leaves_folder: bool| {
+        std::fs::rename(&there, &away).unwrap();
+        if leaves_folder {
+            std::fs::create_dir(&there).unwrap();
+        }
+    };
+    let mount = || {
+        drop(std::fs::remove_dir_all(&there));
+        std::fs::rename(&away, &there).unwrap();
+    };
+    let body = || Bytes::from_static(b"x");
+    for leaves_folder in [true, false] {
+        // On the connection that is open, and on a new one.
+        unmount(leaves_folder);
+        assert_eq!(store.put("a/b", body()).await.unwrap_err().code, FailureCode::DestinationUnmounted);
+        mount();
+        unmount(leaves_folder);
+        let put = after_a_cut(&proxy, store.put("a/c", body())).await;
+        assert_eq!(put.unwrap_err().code, FailureCode::DestinationUnmounted);
+        let stat = after_a_cut(&proxy, store.stat("a/c")).await;
+        assert_eq!(stat.unwrap_err().code, FailureCode::DestinationUnmounted);
+        mount();
+        assert!(store.list("", 10).await.unwrap().is_empty());
+    }
+    let upload = store.begin("a/large").await.unwrap();
+    store.put_part("a/large", &upload, 0, part()).await.unwrap();
+    unmount(true);
+    store.complete("a/large", &upload, vec![String::new()]).await.unwrap_err();
+    mount();
+}
+
+/// Only checks and backups learn what identifies a destination, because they record it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_destination_that_is_not_known_is_only_opened_to_learn_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = PasswordServer::start(PasswordMethod::Password, folder.path(), &[]).await;
+    let unknown = plan(server.port(), "backups");
+    let error = settings().open_known(&unknown).await.err().unwrap();
+    assert!(error.message.contains("Check the destination first"), "{error}");
+    assert_eq!(server.tries(), 0, "the password is not sent");
+    let with_key = with(&unknown, |sftp| sftp.host_key = Some(server.fingerprint().to_owned()));
+    assert_eq!(settings().open_known(&with_key).await.err().unwrap().code, FailureCode::DestinationUnmounted);
+    assert!(!folder.path().join("backups").exists(), "nothing is created");
+    settings().open(&unknown).await.unwrap();
+    settings().open_known(&with_key).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

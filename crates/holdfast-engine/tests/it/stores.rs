@@ -9,8 +9,8 @@ use bytes::Bytes;
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 use holdfast_engine::destination::{
-    BlobStore, Local, Metered, PartBody, PartLimits, RetryPolicy, Retrying, S3, S3Config, Shape, Stat, Throttle,
-    Throttled,
+    Accepted, BlobStore, Local, Metered, PartBody, PartLimits, RetryPolicy, Retrying, S3, S3Config, Shape, Stat,
+    Throttle, Throttled,
 };
 use holdfast_engine::{Egress, EngineError, Progress, Result};
 use holdfast_testkit::{Fault, S3Server};
@@ -77,7 +77,7 @@ impl<S: BlobStore> BlobStore for Faulty<S> {
         self.inner.shape(expected_bytes)
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<()> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {
         self.stumble()?;
         self.inner.put(key, body).await
     }
@@ -92,7 +92,7 @@ impl<S: BlobStore> BlobStore for Faulty<S> {
         self.inner.put_part(key, upload_id, index, body).await
     }
 
-    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<()> {
+    async fn complete(&self, key: &str, upload_id: &str, parts: Vec<String>) -> Result<Accepted> {
         self.stumble()?;
         self.inner.complete(key, upload_id, parts).await
     }

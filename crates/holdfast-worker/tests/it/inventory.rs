@@ -60,6 +60,45 @@ on_both_engines! {
         take_inventory(&bench).await;
         assert!(hook.take().is_empty());
     }
+
+    /// For example because a disk was mounted again.
+    async fn backups_that_are_there_again_are_read_before_they_count(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({"frequency": "monthly"})).await;
+        let stored = [bench.back_up(task).await, bench.back_up(task).await];
+        let aside = |backup: &Value| bench.folder.path().join(backup["id"].to_string());
+        for backup in &stored {
+            std::fs::rename(bench.stored_file(backup), aside(backup)).unwrap();
+        }
+        take_inventory(&bench).await;
+        assert_eq!([status(&bench, &stored[0]).await, status(&bench, &stored[1]).await], ["missing", "missing"]);
+        // One of them comes back with other bytes.
+        let mut bytes = std::fs::read(aside(&stored[1])).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(aside(&stored[1]), bytes).unwrap();
+        for backup in &stored {
+            std::fs::rename(aside(backup), bench.stored_file(backup)).unwrap();
+        }
+        take_inventory(&bench).await;
+        assert_eq!([status(&bench, &stored[0]).await, status(&bench, &stored[1]).await], ["verified", "corrupt"]);
+    }
+
+    async fn what_cannot_be_checked_does_not_hide_what_is_missing(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = async |folder: &str| bench.task(json!({"frequency": "monthly", "store_path": folder})).await;
+        let stored = [bench.back_up(task("one").await).await, bench.back_up(task("two").await).await];
+        std::fs::remove_file(bench.stored_file(&stored[0])).unwrap();
+        let folder = bench.stored_file(&stored[1]).parent().unwrap().to_owned();
+        std::fs::rename(&folder, bench.folder.path().join("two")).unwrap();
+        std::fs::write(&folder, "not a folder").unwrap();
+        take_inventory(&bench).await;
+        assert_eq!([status(&bench, &stored[0]).await, status(&bench, &stored[1]).await], ["missing", "unverified"]);
+        let shown = bench.user.client.get(&format!("/api/backup-destinations/{}", bench.destination)).await.data(200);
+        assert!(shown["last_error"].to_string().contains("1 of 2 backups could not be checked"), "{shown}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
