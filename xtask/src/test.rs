@@ -20,7 +20,7 @@ pub fn run() -> Result<()> {
     containers()?;
     book()?;
     let moto = Moto::start()?;
-    let mut tests = cargo(&["test", "--workspace", "--locked"]);
+    let mut tests = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     step("tests", tests.env("TEST_MOTO_URL", &moto.url).env("TEST_AXE", packages::axe()?))?;
     drop(moto);
     generated_client()?;

@@ -244,7 +244,7 @@ async fn failures_have_their_own_exit_code_and_one_line() {
     one_line(&["srve"], 2, "'serve'");
     one_line(&["task", "run"], 2, "<NAME>");
     one_line(&["task", "list", "--url", &format!("http://127.0.0.1:{}", free_port())], 10, "cannot reach");
-    one_line(&["task", "list", "--url", "nonsense"], 2, "no URL");
+    one_line(&["task", "list", "--url", "nonsense"], 2, "not a URL");
     one_line(&["backup", "restore", "1", "--server", "web-1", "--path", "/x"], 12, "");
     // A command that waits for a run fails if the run fails.
     std::fs::remove_dir_all(at.path("source")).unwrap();
