@@ -54,6 +54,15 @@ impl RunKind {
 }
 
 impl RunStatus {
+    /// The state of a run that has ended: with this failure, or with none.
+    pub fn ended(failure: Option<FailureCode>) -> Self {
+        match failure {
+            None => Self::Successful,
+            Some(FailureCode::Cancelled) => Self::Cancelled,
+            Some(_) => Self::Failed,
+        }
+    }
+
     /// Whether it waits for a worker or has one.
     pub fn is_live(self) -> bool {
         match self {
@@ -211,18 +220,118 @@ string_enum! {
     }
 }
 
+/// Where the cause of a failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The server could not be reached, or refused the login.
+    Connection,
+    /// The server, or what is on it: the source, the target, a tool or a database.
+    Server,
+    /// A transfer that broke off or was too slow. The code alone does not tell whether the server or the destination
+    /// was at its other end.
+    Transfer,
+    /// The destination, not what is stored there.
+    Destination,
+    /// The stored backup: it is gone or cannot be read.
+    Backup,
+    /// What was backed up. The stored backup is as it was written.
+    Content,
+    /// What was asked for.
+    Request,
+    /// The channel that notices are delivered through.
+    Channel,
+    /// The service, or a decision that it was given.
+    Service,
+}
+
 impl FailureCode {
+    /// Where the cause is.
+    pub fn blames(self) -> Blame {
+        match self {
+            Self::Connect | Self::Dns | Self::Timeout | Self::HostKeyChanged | Self::Auth => Blame::Connection,
+            Self::Lost | Self::Stalled => Blame::Transfer,
+            Self::SourceMissing
+            | Self::SourceUnreadable
+            | Self::ToolMissing
+            | Self::DatabaseAuth
+            | Self::DatabaseMissing
+            | Self::DatabaseUnreachable
+            | Self::EngineUnclear
+            | Self::RemoteFailed
+            | Self::Incomplete
+            | Self::TargetNotEmpty
+            | Self::TargetUnwritable
+            | Self::TargetFull
+            | Self::RolesMissing
+            | Self::TooLarge => Blame::Server,
+            // The last two can have their cause here, but it is the destination that cannot be used.
+            Self::DestinationUnavailable
+            | Self::DestinationDenied
+            | Self::DestinationKeyChanged
+            | Self::BucketMissing
+            | Self::DestinationFull
+            | Self::DestinationReadOnly
+            | Self::DestinationUnmounted
+            | Self::DestinationFailed
+            | Self::ForbiddenAddress
+            | Self::ClockSkew => Blame::Destination,
+            Self::Missing | Self::Corrupt | Self::WrongPassword => Blame::Backup,
+            Self::HostileArchive => Blame::Content,
+            Self::EntryMissing => Blame::Request,
+            Self::NotDelivered => Blame::Channel,
+            Self::Cancelled | Self::WorkerLost | Self::Missed | Self::Skipped | Self::NotSupported | Self::Internal => {
+                Blame::Service
+            }
+        }
+    }
+
     /// Whether trying again a little later can help.
     pub fn can_retry(self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::Connect
-                | Self::Timeout
-                | Self::Lost
-                | Self::Stalled
-                | Self::DestinationUnavailable
-                | Self::WorkerLost
-        )
+            | Self::Timeout
+            | Self::Lost
+            | Self::Stalled
+            | Self::DestinationUnavailable
+            | Self::WorkerLost => true,
+            Self::Dns
+            | Self::HostKeyChanged
+            | Self::Auth
+            | Self::SourceMissing
+            | Self::SourceUnreadable
+            | Self::ToolMissing
+            | Self::DatabaseAuth
+            | Self::DatabaseMissing
+            | Self::DatabaseUnreachable
+            | Self::EngineUnclear
+            | Self::RemoteFailed
+            | Self::Incomplete
+            | Self::TargetNotEmpty
+            | Self::TargetUnwritable
+            | Self::TargetFull
+            | Self::RolesMissing
+            | Self::DestinationDenied
+            | Self::DestinationKeyChanged
+            | Self::BucketMissing
+            | Self::ClockSkew
+            | Self::DestinationFull
+            | Self::DestinationReadOnly
+            | Self::DestinationUnmounted
+            | Self::DestinationFailed
+            | Self::ForbiddenAddress
+            | Self::TooLarge
+            | Self::Missing
+            | Self::Corrupt
+            | Self::WrongPassword
+            | Self::HostileArchive
+            | Self::EntryMissing
+            | Self::NotDelivered
+            | Self::Cancelled
+            | Self::Missed
+            | Self::Skipped
+            | Self::NotSupported
+            | Self::Internal => false,
+        }
     }
 
     /// What the user can do about it.
@@ -331,6 +440,16 @@ mod tests {
             assert_eq!((subject.kind(), RunSubject::of(*kind, &subject.ids())), (*kind, Some(subject)));
             assert_eq!(subject.backup().is_some(), kind.is_of_backup(), "{kind:?}");
             assert_eq!(RunSubject::of(*kind, &RunIds::default()), None);
+        }
+    }
+
+    #[test]
+    fn a_failure_that_is_retried_is_not_the_fault_of_what_is_stored_or_asked_for() {
+        for code in FailureCode::ALL {
+            let is_lasting = matches!(code.blames(), Blame::Backup | Blame::Content | Blame::Request | Blame::Channel);
+            assert!(!(is_lasting && code.can_retry()), "{code:?}");
+            let is_named_for_it = code.as_str().starts_with("destination_");
+            assert!(!is_named_for_it || code.blames() == Blame::Destination, "{code:?}");
         }
     }
 

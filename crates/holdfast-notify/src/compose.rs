@@ -147,10 +147,9 @@ pub fn run_ended(about: &About<'_>, task: &TaskFacts<'_>, run: &RunEnded<'_>) ->
                     " The task is paused now, since its last runs each lost their worker; resume it once you know why.",
                 );
             }
-            let title = match code {
-                FailureCode::HostKeyChanged => format!("Host key changed, backup failed: {}", task.label),
-                _ => format!("Backup failed: {}", task.label),
-            };
+            let is_key_change = code == FailureCode::HostKeyChanged;
+            let failed = if is_key_change { "Host key changed, backup failed" } else { "Backup failed" };
+            let title = format!("{failed}: {}", task.label);
             about.message(NoticeKind::Failure, Tone::Bad, &title, &text)
         }
     };

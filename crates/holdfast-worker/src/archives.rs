@@ -17,7 +17,7 @@ use holdfast_app::{AppError, Archives, Download, EntryItem, Result};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::queue::Share;
-use holdfast_core::run::FailureCode;
+use holdfast_core::run::{Blame, FailureCode};
 use holdfast_engine::{Engine, EngineError, Entry, StoredBackup};
 use holdfast_store::Store;
 use holdfast_store::backups::BackupRow;
@@ -223,19 +223,19 @@ fn last_part(path: &str) -> &str {
 
 /// What a failure of the engine means for a request.
 fn refused(error: EngineError) -> AppError {
-    match error.code {
-        FailureCode::EntryMissing => AppError::Missing(Missing::Entry),
-        FailureCode::Missing
-        | FailureCode::Corrupt
-        | FailureCode::WrongPassword
-        | FailureCode::DestinationUnmounted => {
-            let failure = error.code.as_str().to_owned();
-            AppError::Conflict(Conflict::Unreadable { failure, message: error.message })
-        }
-        FailureCode::Internal => AppError::Internal(error.message),
-        FailureCode::Cancelled => AppError::Unavailable(error.message),
+    let unreadable = |error: EngineError| {
+        let failure = error.code.as_str().to_owned();
+        AppError::Conflict(Conflict::Unreadable { failure, message: error.message })
+    };
+    match error.code.blames() {
+        Blame::Request => AppError::Missing(Missing::Entry),
+        Blame::Backup | Blame::Content => unreadable(error),
+        // Trying again does not help until somebody has mounted it.
+        Blame::Destination if error.code == FailureCode::DestinationUnmounted => unreadable(error),
+        Blame::Destination | Blame::Transfer => AppError::DestinationAway(error.message),
+        Blame::Service if error.code == FailureCode::Cancelled => AppError::Unavailable(error.message),
         // Reading contacts nothing but the destination.
-        _ => AppError::DestinationAway(error.message),
+        Blame::Service | Blame::Connection | Blame::Server | Blame::Channel => AppError::Internal(error.message),
     }
 }
 

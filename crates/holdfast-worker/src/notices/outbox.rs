@@ -349,14 +349,11 @@ impl Outbox {
         let listeners = notices::list_listeners(tx, Audience::Server(id)).await?;
         let event = new_event();
         let about = self.about(&event, &owner, now);
-        let (kind, message) = match code {
-            FailureCode::HostKeyChanged => {
-                (NoticeKind::HostKeyChanged, holdfast_notify::host_key_changed(&about, &server.label, run.0))
-            }
-            _ => (
-                NoticeKind::ServerUnreachable,
-                holdfast_notify::server_unreachable(&about, &server.label, run.0, code, reason),
-            ),
+        let (kind, message) = if code == FailureCode::HostKeyChanged {
+            (NoticeKind::HostKeyChanged, holdfast_notify::host_key_changed(&about, &server.label, run.0))
+        } else {
+            let message = holdfast_notify::server_unreachable(&about, &server.label, run.0, code, reason);
+            (NoticeKind::ServerUnreachable, message)
         };
         tell(tx, &owner, &listeners, None, kind, &message, now).await
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_app::{AppError, Result};
 use holdfast_core::clock::seconds_between;
-use holdfast_core::run::{FailureCode, RunStatus};
+use holdfast_core::run::RunStatus;
 use holdfast_engine::{Context, EngineError};
 use holdfast_store::runs::{self, RunRow};
 use holdfast_store::tasks;
@@ -85,11 +85,7 @@ impl End<'_> {
     }
 
     fn status(&self) -> RunStatus {
-        match &self.result {
-            Ok(()) => RunStatus::Successful,
-            Err(error) if error.code == FailureCode::Cancelled => RunStatus::Cancelled,
-            Err(_) => RunStatus::Failed,
-        }
+        RunStatus::ended(self.result.as_ref().err().map(|error| error.code))
     }
 
     fn last_line(&self) -> String {

@@ -5,28 +5,24 @@ use holdfast_core::Timestamp;
 use holdfast_core::backup::Verification;
 use holdfast_core::destination::{DestinationIdentity, DestinationSpec};
 use holdfast_core::ids::{BackupId, DestinationId};
-use holdfast_core::run::FailureCode;
+use holdfast_core::run::{Blame, FailureCode};
 use holdfast_engine::{Contact, EngineError};
 use holdfast_store::{DbTime, StoreError, Tx, audit, backups, copies, destinations, servers};
 
 use super::job::Ending;
 
-/// The destination itself is the problem, not what is stored there.
-const LOST_DESTINATION: &[FailureCode] = &[
-    FailureCode::DestinationUnavailable,
-    FailureCode::DestinationDenied,
-    FailureCode::DestinationKeyChanged,
-    FailureCode::BucketMissing,
-    FailureCode::DestinationUnmounted,
-    FailureCode::ForbiddenAddress,
-];
-
-/// The server could not be reached, or refused the login.
-const UNREACHABLE: &[FailureCode] =
-    &[FailureCode::Connect, FailureCode::Dns, FailureCode::Timeout, FailureCode::HostKeyChanged, FailureCode::Auth];
-
+/// Whether the failure of a run that contacts nothing but a destination says that the destination cannot be used.
 pub(super) fn is_lost_destination(code: FailureCode) -> bool {
-    LOST_DESTINATION.contains(&code)
+    match code.blames() {
+        Blame::Destination | Blame::Transfer => true,
+        Blame::Connection
+        | Blame::Server
+        | Blame::Backup
+        | Blame::Content
+        | Blame::Request
+        | Blame::Channel
+        | Blame::Service => false,
+    }
 }
 
 pub(super) async fn note_destination(
@@ -71,16 +67,36 @@ pub(super) async fn note_unreadable(
     backup: BackupId,
     error: &EngineError,
 ) -> Result<(), StoreError> {
-    match error.code {
-        FailureCode::Missing => note_damaged(tx, ending, backup, Verification::Missing, error).await,
-        FailureCode::Corrupt | FailureCode::WrongPassword => {
-            note_damaged(tx, ending, backup, Verification::Corrupt, error).await
+    match error.code.blames() {
+        Blame::Backup => {
+            let is_gone = error.code == FailureCode::Missing;
+            let found = if is_gone { Verification::Missing } else { Verification::Corrupt };
+            note_damaged(tx, ending, backup, found, error).await
         }
-        code if is_lost_destination(code) => match backups::find(tx, backup).await? {
-            Some(row) => note_lost_destination(tx, ending, row.destination_id, error).await,
-            None => Ok(()),
-        },
-        _ => Ok(()),
+        Blame::Destination => note_lost_destination_of(tx, ending, backup, error).await,
+        // A restore also transfers data to a server, which may be the one that was too slow.
+        Blame::Transfer if ending.contacts.server.is_none() => {
+            note_lost_destination_of(tx, ending, backup, error).await
+        }
+        Blame::Transfer
+        | Blame::Connection
+        | Blame::Server
+        | Blame::Content
+        | Blame::Request
+        | Blame::Channel
+        | Blame::Service => Ok(()),
+    }
+}
+
+async fn note_lost_destination_of(
+    tx: &mut Tx,
+    ending: &Ending<'_>,
+    backup: BackupId,
+    error: &EngineError,
+) -> Result<(), StoreError> {
+    match backups::find(tx, backup).await? {
+        Some(row) => note_lost_destination(tx, ending, row.destination_id, error).await,
+        None => Ok(()),
     }
 }
 
@@ -162,7 +178,7 @@ pub(super) async fn note_contact(
             let latency = contact.latency_micros.and_then(|micros| i64::try_from(micros).ok());
             servers::update_online(tx, server.id, latency, ending.now).await
         }
-        Some(error) if UNREACHABLE.contains(&error.code) => {
+        Some(error) if error.code.blames() == Blame::Connection => {
             let before = servers::find(tx, server.id).await?;
             let was_known = before.is_some_and(|row| row.last_error_code == Some(error.code));
             servers::update_offline(tx, server.id, error.code, &error.message, ending.now).await?;

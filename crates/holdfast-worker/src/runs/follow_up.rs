@@ -25,13 +25,9 @@ pub(super) struct FollowUp<'a> {
 impl FollowUp<'_> {
     pub(super) async fn write(&self, tx: &mut Tx, settings: &Settings, now: Timestamp) -> Result<Next, StoreError> {
         let Some(task) = self.run.subject.task() else { return Ok(Next::Nothing) };
-        let status = match self.code {
-            None => RunStatus::Successful,
-            Some(FailureCode::Cancelled) => RunStatus::Cancelled,
-            Some(_) => RunStatus::Failed,
-        };
         let run = self.run.id;
-        tasks::update_last_run(tx, task, run, (status, self.code), self.warnings, now).await?;
+        let ended = (RunStatus::ended(self.code), self.code);
+        tasks::update_last_run(tx, task, run, ended, self.warnings, now).await?;
         if self.is_loss {
             let losses = due::count_loss(tx, task).await?;
             if losses >= MOST_LOSSES {

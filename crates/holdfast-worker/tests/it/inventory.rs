@@ -1,7 +1,7 @@
 use holdfast_testkit::{Receiver, SshServer, TestApp, on_both_engines};
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, assert_failed};
 use crate::notices::stream;
 
 const DAY_SECS: i64 = 86_400;
@@ -115,4 +115,48 @@ async fn an_unreachable_destination_does_not_mark_its_backups_missing() {
     take_inventory(&bench).await;
     let shown = bench.user.client.get(&format!("/api/backup-destinations/{}", bench.destination)).await.data(200);
     assert_eq!(shown["status"], "reachable");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_destination_is_recorded_and_reported_once_whatever_run_finds_it() {
+    let app = TestApp::start(holdfast_testkit::Engine::Sqlite).await;
+    let admin = app.admin("ada").await;
+    let bench = Bench::of(app, SshServer::start(), admin).await;
+    let hook = Receiver::start().await;
+    let stream = stream(&bench.user, &hook, false, true).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    let task = bench.task(json!({"frequency": "monthly", "notification_stream_ids": [stream]})).await;
+    let backup = bench.back_up(task).await;
+    let shown =
+        async || bench.user.client.get(&format!("/api/backup-destinations/{}", bench.destination)).await.data(200);
+    let told = || hook.take().iter().map(|sent| String::from_utf8_lossy(&sent.body).into_owned()).collect::<Vec<_>>();
+    let marker = bench.stored_folder().join(".holdfast-destination");
+    let marked = std::fs::read(&marker).unwrap();
+    for find in ["verification", "restore", "inventory"] {
+        // A folder cannot be read as a file, not even by root.
+        std::fs::remove_file(&marker).unwrap();
+        std::fs::create_dir(&marker).unwrap();
+        for _ in 0..2 {
+            match find {
+                "verification" => assert_failed(&bench.verify(&backup).await, "destination_failed"),
+                "restore" => {
+                    let run = bench.restore(&backup, json!({"path": bench.target()})).await;
+                    assert_failed(&run, "destination_failed");
+                }
+                _ => take_inventory(&bench).await,
+            }
+        }
+        assert_eq!(shown().await["error_code"], "destination_failed", "{find}");
+        assert_eq!(status(&bench, &backup).await, if find == "verification" { "unverified" } else { "verified" });
+        let texts = told();
+        assert!(texts.len() == 1 && texts[0].contains("Destination"), "{find}: {texts:?}");
+        // A backup reports its failure itself.
+        assert_failed(&bench.run(task).await, "destination_failed");
+        let texts = told();
+        assert!(texts.iter().all(|text| text.contains("Backup failed")) && texts.len() < 2, "{find}: {texts:?}");
+        std::fs::remove_dir(&marker).unwrap();
+        std::fs::write(&marker, &marked).unwrap();
+        assert_eq!(bench.verify(&backup).await["status"], "successful");
+        assert_eq!(shown().await["status"], "reachable", "{find}");
+    }
 }
