@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
 use holdfast_core::input::{Errors, Field};
@@ -77,7 +78,7 @@ async fn make_admin(app: &App, given: Option<(&str, &Secret)>) -> Result<FirstSt
             }
             None => users::insert(&mut tx, &draft, Some(hash), now).await?,
         };
-        app.audit_as(&mut tx, Some(id), &system, "user.created", "administrator from the settings").await?;
+        app.audit_as(&mut tx, Some(id), &system, AuditAction::UserCreated, "administrator from the settings").await?;
         tx.commit().await?;
         return Ok(FirstStart::AdminCreated);
     }
@@ -89,7 +90,7 @@ async fn make_admin(app: &App, given: Option<(&str, &Secret)>) -> Result<FirstSt
         }
     };
     let secret = write_link(app, &mut tx, id, LinkPurpose::SetUp).await?;
-    app.audit_as(&mut tx, Some(id), &system, "sign_in_link.created", "first start").await?;
+    app.audit_as(&mut tx, Some(id), &system, AuditAction::SignInLinkCreated, "first start").await?;
     tx.commit().await?;
     Ok(FirstStart::Link(secret))
 }
@@ -100,7 +101,7 @@ pub async fn create(app: &App, origin: &Origin, draft: &UserDraft, password: &Se
     let mut tx = app.store.begin().await?;
     check_free(&mut tx, &draft.email, None).await?;
     let id = users::insert(&mut tx, draft, Some(hash), app.now()).await?;
-    app.audit_as(&mut tx, Some(id), origin, "user.created", &draft.email).await?;
+    app.audit_as(&mut tx, Some(id), origin, AuditAction::UserCreated, &draft.email).await?;
     tx.commit().await?;
     Ok(id)
 }
@@ -177,7 +178,7 @@ pub async fn reset_password(app: &App, origin: &Origin, user: UserId, password: 
     let hash = app.hasher.hash(password).await?;
     let mut tx = app.store.begin().await?;
     let ended = write_password(app, &mut tx, user, &hash, None, keep).await?;
-    app.audit_as(&mut tx, Some(user), origin, "user.password_reset", &ended.to_string()).await?;
+    app.audit_as(&mut tx, Some(user), origin, AuditAction::UserPasswordReset, &ended.to_string()).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(ended)
@@ -249,7 +250,7 @@ pub async fn claim(
     check_free(&mut tx, &draft.email, Some(user)).await?;
     users::update_profile(&mut tx, user, draft, now).await?;
     users::update_password(&mut tx, user, &hash, now).await?;
-    app.audit_as(&mut tx, Some(user), origin, "user.claimed", &draft.email).await?;
+    app.audit_as(&mut tx, Some(user), origin, AuditAction::UserClaimed, &draft.email).await?;
     let secret = sessions::start(app, &mut tx, user, device, origin).await?;
     tx.commit().await?;
     Ok(secret)
@@ -309,7 +310,7 @@ pub(crate) async fn make_link(
 ) -> Result<Secret> {
     let mut tx = app.store.begin().await?;
     let secret = write_link(app, &mut tx, user, purpose).await?;
-    app.audit_as(&mut tx, Some(user), origin, "sign_in_link.created", detail).await?;
+    app.audit_as(&mut tx, Some(user), origin, AuditAction::SignInLinkCreated, detail).await?;
     tx.commit().await?;
     Ok(secret)
 }
@@ -337,7 +338,7 @@ pub async fn reset_by_link(app: &App, link: &str, password: &Secret, keep: Keep,
         return Err(used_up());
     }
     let ended = write_password(app, &mut tx, user, &hash, None, keep).await?;
-    app.audit_as(&mut tx, Some(user), origin, "user.password_reset", &format!("by link, {ended}")).await?;
+    app.audit_as(&mut tx, Some(user), origin, AuditAction::UserPasswordReset, &format!("by link, {ended}")).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
@@ -395,7 +396,7 @@ pub async fn change_password(
     let hash = app.hasher.hash(password).await?;
     let mut tx = app.store.begin().await?;
     let ended = write_password(app, &mut tx, caller.user, &hash, Some(session), keep).await?;
-    app.audit(&mut tx, caller, "user.password_changed", &ended.to_string()).await?;
+    app.audit(&mut tx, caller, AuditAction::UserPasswordChanged, &ended.to_string()).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
@@ -420,7 +421,7 @@ pub async fn update_profile(
     users::update_profile(&mut tx, caller.user, draft, now).await?;
     users::update_language(&mut tx, caller.user, language, now).await?;
     if current.email != draft.email {
-        app.audit(&mut tx, caller, "user.email_changed", &draft.email).await?;
+        app.audit(&mut tx, caller, AuditAction::UserEmailChanged, &draft.email).await?;
     }
     tx.commit().await?;
     app.tokens.clear();
@@ -453,7 +454,7 @@ pub(crate) async fn delete(app: &App, caller: &Caller, user: &UserRow) -> Result
     refuse_deletion(&mut tx, user).await?;
     users::delete(&mut tx, user.user_id()).await?;
     let detail = format!("{} {}", user.id, user.email);
-    app.audit_as(&mut tx, Some(caller.user), &caller.origin, "user.deleted", &detail).await?;
+    app.audit_as(&mut tx, Some(caller.user), &caller.origin, AuditAction::UserDeleted, &detail).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
@@ -504,13 +505,13 @@ async fn check_credentials(
     let Some(user) = user.filter(|_| matches) else {
         let mut tx = app.store.begin().await?;
         let email: String = run::stored_line(&email).chars().take(limits::TEXT_CHARS).collect();
-        app.audit_as(&mut tx, None, origin, "sign_in.refused", &email).await?;
+        app.audit_as(&mut tx, None, origin, AuditAction::SignInRefused, &email).await?;
         tx.commit().await?;
         return Err(AppError::Invalid(Errors::one("email", Rule::Credentials)));
     };
     let mut tx = app.store.begin().await?;
     if let Err(error) = two_factor::check(app, &mut tx, &user, &credentials.otp).await {
-        app.audit_as(&mut tx, Some(user.user_id()), origin, "sign_in.refused", "one-time code").await?;
+        app.audit_as(&mut tx, Some(user.user_id()), origin, AuditAction::SignInRefused, "one-time code").await?;
         tx.commit().await?;
         return Err(error);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_core::Timestamp;
+use holdfast_core::audit::AuditAction;
 use holdfast_core::clock::SharedClock;
 use holdfast_core::ids::{RunId, UserId};
 use holdfast_core::rate::Quota;
@@ -114,7 +115,14 @@ impl App {
     }
 
     /// Records who did what, in the transaction that does it.
-    pub(crate) async fn audit(&self, tx: &mut Tx, caller: &Caller, action: &str, detail: &str) -> Result<()> {
+    pub(crate) async fn audit(
+        &self,
+        tx: &mut Tx,
+        caller: &Caller,
+        action: impl TryInto<AuditAction, Error: std::fmt::Display>,
+        detail: &str,
+    ) -> Result<()> {
+        let action = action.try_into().map_err(|error| AppError::Internal(error.to_string()))?;
         self.audit_as(tx, Some(caller.user), &caller.origin, action, detail).await
     }
 
@@ -123,7 +131,7 @@ impl App {
         tx: &mut Tx,
         user: Option<UserId>,
         origin: &Origin,
-        action: &str,
+        action: AuditAction,
         detail: &str,
     ) -> Result<()> {
         audit::insert(tx, DbTime(self.now()), user, origin, action, detail).await?;

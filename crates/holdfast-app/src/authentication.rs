@@ -1,5 +1,6 @@
 //! Authentication of bearer tokens, and the check of their scopes.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::random;
 use holdfast_core::rate::{Decision, Quota};
 use holdfast_core::scope::Scope;
@@ -40,7 +41,7 @@ pub async fn require_scope(app: &App, caller: &Caller, scope: Scope) -> Result<(
     // Once a minute is often enough to be noticed, and too rare to fill a disk.
     if app.denials.take((caller.limit_key, scope), Quota::per_minute(1), app.now()).allowed {
         let mut tx = app.store.begin().await?;
-        app.audit(&mut tx, caller, "scope.denied", scope.as_str()).await?;
+        app.audit(&mut tx, caller, AuditAction::ScopeDenied, scope.as_str()).await?;
         tx.commit().await?;
     }
     Err(AppError::MissingScope(scope))

@@ -1,5 +1,6 @@
 //! Stored backups: list, browse, download, verify, restore and delete them.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::{DeletedReason, RestoreDraft, RestoreInput};
 use holdfast_core::ids::{BackupId, RunId};
 use holdfast_core::input::Errors;
@@ -72,7 +73,7 @@ async fn while_waited_for<T>(caller: &Caller, reading: impl Future<Output = Resu
 
 async fn note_download(app: &App, caller: &Caller, id: BackupId, what: &str) -> Result<()> {
     let mut tx = app.store.begin().await?;
-    app.audit(&mut tx, caller, "backup.downloaded", &format!("{id} {what}")).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupDownloaded, &format!("{id} {what}")).await?;
     Ok(tx.commit().await?)
 }
 
@@ -123,7 +124,7 @@ pub async fn request_restore(
     let draft = draft_restore(&mut tx, caller, backup, input).await?;
     app.limit_action(caller.limit_key)?;
     let detail = format!("{id} to server {}", draft.server);
-    app.audit(&mut tx, caller, "backup.restore_requested", &detail).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupRestoreRequested, &detail).await?;
     let new = NewRun {
         load_server: Some(draft.server),
         ..NewRun::asked_for(caller.user, RunSubject::Restore(id), Trigger::Manual)
@@ -141,7 +142,7 @@ pub async fn delete(app: &App, caller: &Caller, id: BackupId) -> Result<()> {
     if !backups::mark_deleted(&mut tx, id, DeletedReason::User, app.now()).await? {
         return Err(gone());
     }
-    app.audit(&mut tx, caller, "backup.deleted", &format!("{id} {}", backup.locator)).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupDeleted, &format!("{id} {}", backup.locator)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())
@@ -179,7 +180,7 @@ pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     if !runs::cancel_queued(&mut tx, id, app.now()).await? {
         runs::request_cancel(&mut tx, id, app.now()).await?;
     }
-    app.audit(&mut tx, caller, "run.cancelled", &format!("{id} {}", run.kind().as_str())).await?;
+    app.audit(&mut tx, caller, AuditAction::RunCancelled, &format!("{id} {}", run.kind().as_str())).await?;
     Ok(tx.commit().await?)
 }
 

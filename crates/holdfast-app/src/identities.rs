@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use holdfast_core::audit::AuditAction;
 use holdfast_core::{Secret, limits, random, run};
 use holdfast_store::identities::{self, IdentityRow};
 use sha2::{Digest as _, Sha256};
@@ -73,7 +74,7 @@ impl SignInAttempt<'_> {
         let (key, identity) = (self.key(app)?, self.identify(app, state, code, origin).await?);
         let mut tx = app.store.begin().await?;
         let Some(user) = identities::find_user(&mut tx, &key, &identity.subject).await? else {
-            app.audit_as(&mut tx, None, origin, "sign_in.refused", &self.told(&identity)).await?;
+            app.audit_as(&mut tx, None, origin, AuditAction::SignInRefused, &self.told(&identity)).await?;
             tx.commit().await?;
             return Err(AppError::Conflict(Conflict::NotLinked));
         };
@@ -96,7 +97,7 @@ impl SignInAttempt<'_> {
         identities::delete(&mut tx, caller.user, &key).await?;
         let name: String = run::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
         identities::insert(&mut tx, caller.user, &key, &identity.subject, &name, app.now()).await?;
-        app.audit(&mut tx, caller, "identity.linked", &self.told(&identity)).await?;
+        app.audit(&mut tx, caller, AuditAction::IdentityLinked, &self.told(&identity)).await?;
         Ok(tx.commit().await?)
     }
 
@@ -116,7 +117,7 @@ pub async fn unlink(app: &App, caller: &Caller, provider: &str) -> Result<()> {
     if !identities::delete(&mut tx, caller.user, &key).await? {
         return Err(AppError::Missing(Missing::Account));
     }
-    app.audit(&mut tx, caller, "identity.unlinked", provider).await?;
+    app.audit(&mut tx, caller, AuditAction::IdentityUnlinked, provider).await?;
     Ok(tx.commit().await?)
 }
 

@@ -1,5 +1,6 @@
 //! Backup task logs: a log is a run of a task.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::RunId;
 use holdfast_core::page::Page;
 use holdfast_core::run;
@@ -62,7 +63,7 @@ pub async fn delete(app: &App, caller: &Caller, id: RunId) -> Result<()> {
         Some(task) => format!("{id} of task {task}"),
         None => id.to_string(),
     };
-    app.audit(&mut tx, caller, "backup_task_log.deleted", &detail).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskLogDeleted, &detail).await?;
     Ok(tx.commit().await?)
 }
 

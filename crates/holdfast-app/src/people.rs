@@ -1,6 +1,7 @@
 //! Administration: accounts, invitations, registration and the state of the installation.
 
 use holdfast_core::Secret;
+use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::UserId;
 use holdfast_core::user::{LinkPurpose, UserDraft};
 use holdfast_store::audit::{self, EventRow};
@@ -69,7 +70,7 @@ pub async fn set_registration(app: &App, caller: &Caller, is_open: bool) -> Resu
     administrator(caller)?;
     let mut tx = app.store.begin().await?;
     settings::write(&mut tx, REGISTRATION, if is_open { OPEN } else { "closed" }).await?;
-    app.audit(&mut tx, caller, "registration.changed", if is_open { OPEN } else { "closed" }).await?;
+    app.audit(&mut tx, caller, AuditAction::RegistrationChanged, if is_open { OPEN } else { "closed" }).await?;
     Ok(tx.commit().await?)
 }
 
@@ -97,7 +98,7 @@ async fn make_invited(app: &App, by: Option<UserId>, origin: &Origin, draft: &Us
     accounts::check_free(&mut tx, &draft.email, None).await?;
     let id = users::insert(&mut tx, draft, None, app.now()).await?;
     let secret = accounts::write_link(app, &mut tx, id, LinkPurpose::Invitation).await?;
-    app.audit_as(&mut tx, by, origin, "user.invited", &draft.email).await?;
+    app.audit_as(&mut tx, by, origin, AuditAction::UserInvited, &draft.email).await?;
     tx.commit().await?;
     Ok(secret)
 }
@@ -109,7 +110,7 @@ pub async fn renew_link(app: &App, caller: &Caller, id: UserId, base_url: &str) 
     let purpose = if user.password_hash.is_some() { LinkPurpose::Reset } else { LinkPurpose::Invitation };
     let mut tx = app.store.begin().await?;
     let secret = accounts::write_link(app, &mut tx, id, purpose).await?;
-    app.audit(&mut tx, caller, "sign_in_link.created", &user.email).await?;
+    app.audit(&mut tx, caller, AuditAction::SignInLinkCreated, &user.email).await?;
     tx.commit().await?;
     Ok(deliver(app, &user.email, &secret, base_url).await)
 }
@@ -141,7 +142,7 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
         return Err(AppError::Conflict(Conflict::NoAdministrator));
     }
     users::update_admin(&mut tx, id, is_admin, app.now()).await?;
-    let action = if is_admin { "user.made_administrator" } else { "user.made_ordinary" };
+    let action = if is_admin { AuditAction::UserMadeAdministrator } else { AuditAction::UserMadeOrdinary };
     app.audit(&mut tx, caller, action, &user.email).await?;
     tx.commit().await?;
     app.tokens.clear();

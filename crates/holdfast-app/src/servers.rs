@@ -1,5 +1,6 @@
 //! Remote servers.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::page::Page;
@@ -69,7 +70,7 @@ async fn note_move(app: &App, caller: &Caller, tx: &mut Tx, row: &ServerRow, dra
             add(&format!("database passwords removed from servers behind it: {behind}"));
         }
     }
-    app.audit(tx, caller, "remote_server.moved", &detail).await
+    app.audit(tx, caller, AuditAction::RemoteServerMoved, &detail).await
 }
 
 /// A jump host must be another server of the caller's that is itself reached directly.
@@ -103,7 +104,7 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
         return Err(AppError::Conflict(Conflict::ServerIsJump));
     }
     servers::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, "remote_server.deleted", &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::RemoteServerDeleted, &format!("{id} {}", row.label)).await?;
     Ok(tx.commit().await?)
 }
 
@@ -129,7 +130,7 @@ pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId, seen: Opt
         return Err(AppError::Conflict(Conflict::NoHostKey));
     }
     let detail = format!("{id} {}", row.offered_host_key.as_deref().unwrap_or_default());
-    app.audit(&mut tx, caller, "remote_server.host_key_accepted", &detail).await?;
+    app.audit(&mut tx, caller, AuditAction::RemoteServerHostKeyAccepted, &detail).await?;
     let row = written(servers::find(&mut tx, id).await?)?;
     tx.commit().await?;
     Ok(row)
@@ -137,7 +138,7 @@ pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId, seen: Opt
 
 async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: ServerId, draft: &ServerDraft) -> Result<ServerRow> {
     if draft.database_password.set().is_some() {
-        app.audit(&mut tx, caller, "remote_server.credentials_set", &id.to_string()).await?;
+        app.audit(&mut tx, caller, AuditAction::RemoteServerCredentialsSet, &id.to_string()).await?;
     }
     let row = written(servers::find(&mut tx, id).await?)?;
     tx.commit().await?;

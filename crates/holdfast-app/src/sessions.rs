@@ -1,5 +1,6 @@
 //! Browser sessions: who is signed in where.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::clock;
 use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
@@ -37,7 +38,7 @@ pub(crate) async fn start(app: &App, tx: &mut Tx, user: UserId, device: &str, or
         expires_at: later(now, SESSION_HOURS * 3600),
     };
     sessions::insert(tx, &new, now).await?;
-    app.audit_as(tx, Some(user), origin, "user.signed_in", "").await?;
+    app.audit_as(tx, Some(user), origin, AuditAction::UserSignedIn, "").await?;
     Ok(secret)
 }
 
@@ -84,13 +85,13 @@ pub async fn revoke(app: &App, caller: &Caller, id: i64) -> Result<()> {
     if !sessions::delete_one(&mut tx, caller.user, id).await? {
         return Err(AppError::Missing(Missing::Session));
     }
-    app.audit(&mut tx, caller, "session.revoked", &id.to_string()).await?;
+    app.audit(&mut tx, caller, AuditAction::SessionRevoked, &id.to_string()).await?;
     Ok(tx.commit().await?)
 }
 
 pub async fn sign_out(app: &App, caller: &Caller, session: &str) -> Result<()> {
     let mut tx = app.store.begin().await?;
     sessions::delete(&mut tx, &random::digest(session)).await?;
-    app.audit(&mut tx, caller, "user.signed_out", "").await?;
+    app.audit(&mut tx, caller, AuditAction::UserSignedOut, "").await?;
     Ok(tx.commit().await?)
 }

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD};
 use ed25519_dalek::SigningKey;
+use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::UserId;
 use holdfast_core::{Secret, random};
 use holdfast_store::{Tx, ssh_keys};
@@ -27,7 +28,7 @@ pub async fn show(app: &App, caller: &Caller) -> Result<SshKey> {
     }
     let mut tx = app.store.begin().await?;
     let kept = make(app, &mut tx, caller.user).await?;
-    app.audit(&mut tx, caller, "ssh_key.created", "").await?;
+    app.audit(&mut tx, caller, AuditAction::SshKeyCreated, "").await?;
     tx.commit().await?;
     Ok(describe(&kept))
 }

@@ -1,5 +1,6 @@
 //! Notification streams.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::StreamId;
 use holdfast_core::input::Input;
 use holdfast_core::page::Page;
@@ -44,7 +45,7 @@ pub async fn delete(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
     streams::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, "notification_stream.deleted", &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::NotificationStreamDeleted, &format!("{id} {}", row.label)).await?;
     Ok(tx.commit().await?)
 }
 
@@ -61,7 +62,7 @@ pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<()
 
 async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: StreamId, draft: &StreamDraft) -> Result<StreamRow> {
     if draft.value.set().or(draft.pushover_token.set()).is_some() {
-        app.audit(&mut tx, caller, "notification_stream.credentials_set", &id.to_string()).await?;
+        app.audit(&mut tx, caller, AuditAction::NotificationStreamCredentialsSet, &id.to_string()).await?;
     }
     let row = written(streams::find(&mut tx, id).await?)?;
     tx.commit().await?;

@@ -1,5 +1,6 @@
 //! Tags.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::TagId;
 use holdfast_core::input::Input;
 use holdfast_core::page::Page;
@@ -37,7 +38,7 @@ pub async fn delete(app: &App, caller: &Caller, id: TagId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tags::find_locked(&mut tx, id).await?)?;
     tags::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, "tag.deleted", &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::TagDeleted, &format!("{id} {}", row.label)).await?;
     Ok(tx.commit().await?)
 }
 

@@ -1,5 +1,6 @@
 //! Backup tasks: their settings, and the runs that users request.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::DeletedReason;
 use holdfast_core::fields::FieldSpec;
 use holdfast_core::ids::{BackupId, TaskId, UserId};
@@ -107,7 +108,7 @@ pub async fn delete(app: &App, caller: &Caller, id: TaskId, with_backups: bool) 
     }
     tasks::delete(&mut tx, caller.user, id).await?;
     let detail = format!("{id} {}{}", row.label, if with_backups { " with its backups" } else { "" });
-    app.audit(&mut tx, caller, "backup_task.deleted", &detail).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskDeleted, &detail).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())
@@ -134,7 +135,7 @@ pub async fn trigger_run(app: &App, id: TaskId, secret: &Secret, origin: &Origin
     app.limit_action(LimitKey::Trigger(row.id.0))?;
     let mut tx = app.store.begin().await?;
     let row = tasks::find_locked(&mut tx, id).await?.ok_or(AppError::NotFound(Resource::BackupTask))?;
-    app.audit_as(&mut tx, Some(row.user_id), origin, "backup_task.triggered", &id.to_string()).await?;
+    app.audit_as(&mut tx, Some(row.user_id), origin, AuditAction::BackupTaskTriggered, &id.to_string()).await?;
     queue(app, tx, &row, Trigger::Webhook).await
 }
 
@@ -144,7 +145,7 @@ pub async fn rotate_trigger(app: &App, caller: &Caller, id: TaskId) -> Result<Se
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     let secret = random::token("hft_");
     tasks::update_trigger_secret(&mut tx, &row, secret.clone()).await?;
-    app.audit(&mut tx, caller, "backup_task.trigger_rotated", &id.to_string()).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskTriggerRotated, &id.to_string()).await?;
     tx.commit().await?;
     Ok(secret)
 }
@@ -194,7 +195,7 @@ pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Opt
         backups::confirm(&mut tx, newest).await?;
     }
     let detail = format!("{id} {}: {}", row.label, row.held_reason.unwrap_or_default());
-    app.audit(&mut tx, caller, "backup_task.retention_released", &detail).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskRetentionReleased, &detail).await?;
     reread(tx, id).await
 }
 
@@ -212,7 +213,7 @@ pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     } else {
         runs::request_cancel(&mut tx, run, now).await?;
     }
-    app.audit(&mut tx, caller, "backup_task.cancelled", &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskCancelled, &format!("{id} {}", row.label)).await?;
     Ok(tx.commit().await?)
 }
 
@@ -274,7 +275,7 @@ fn distinct(ids: Option<&Vec<i64>>) -> Vec<i64> {
 
 async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: TaskId, draft: &TaskDraft) -> Result<Task> {
     if draft.encryption_password.set().is_some() {
-        app.audit(&mut tx, caller, "backup_task.encryption_password_set", &id.to_string()).await?;
+        app.audit(&mut tx, caller, AuditAction::BackupTaskEncryptionPasswordSet, &id.to_string()).await?;
     }
     reread(tx, id).await
 }

@@ -1,5 +1,6 @@
 //! API tokens: created by a user, shown once, revoked at any time.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::{TokenId, UserId};
 use holdfast_core::input::Errors;
 use holdfast_core::refusal::Rule;
@@ -48,7 +49,7 @@ pub async fn revoke(app: &App, user: UserId, origin: &Origin, id: TokenId) -> Re
     if !tokens::delete(&mut tx, user, id).await? {
         return Err(AppError::Missing(Missing::Token));
     }
-    app.audit_as(&mut tx, Some(user), origin, "token.revoked", &id.to_string()).await?;
+    app.audit_as(&mut tx, Some(user), origin, AuditAction::TokenRevoked, &id.to_string()).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
@@ -78,6 +79,7 @@ pub(crate) async fn issue(
         expires_at: request.expires_at,
     };
     let id = tokens::insert(tx, &new, app.now()).await?;
-    app.audit_as(tx, Some(user), origin, "token.created", &format!("{id} {}", request.scopes.to_text())).await?;
+    app.audit_as(tx, Some(user), origin, AuditAction::TokenCreated, &format!("{id} {}", request.scopes.to_text()))
+        .await?;
     Ok(secret)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::destination::DestinationSpec;
 use holdfast_core::ids::UserId;
 use holdfast_store::transfer::{self, Contents, Taken};
@@ -161,7 +162,7 @@ pub async fn import(app: &App, origin: &Origin, document: &Document, manner: Imp
     let paused_at = manner.is_paused.then(|| app.now());
     let taken = transfer::write(&mut tx, &document.contents, manner.keep_ids, paused_at).await?;
     let detail = format!("{} accounts, written {} by {}", taken.users.len(), document.made_at, document.made_by);
-    app.audit_as(&mut tx, None, origin, "installation.imported", &detail).await?;
+    app.audit_as(&mut tx, None, origin, AuditAction::InstallationImported, &detail).await?;
     tx.commit().await?;
     Ok(taken)
 }

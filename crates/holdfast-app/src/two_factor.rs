@@ -1,5 +1,6 @@
 //! Two-factor authentication: a TOTP secret for an authenticator app, and recovery codes in case it is lost.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::input::{Errors, Field};
 use holdfast_core::refusal::Rule;
 use holdfast_core::{Secret, limits, random};
@@ -52,7 +53,7 @@ pub async fn confirm(app: &App, caller: &Caller, secret: &Secret, code: &str) ->
     };
     users::update_totp(&mut tx, &user, Some(secret), app.now()).await?;
     users::use_totp_step(&mut tx, user.user_id(), i64::try_from(step).unwrap_or(i64::MAX)).await?;
-    app.audit(&mut tx, caller, "user.otp_enabled", "").await?;
+    app.audit(&mut tx, caller, AuditAction::UserOtpEnabled, "").await?;
     let codes = write_codes(&mut tx, &user).await?;
     tx.commit().await?;
     Ok(codes)
@@ -65,7 +66,7 @@ pub async fn enable(app: &App, origin: &Origin, user: &UserRow) -> Result<Secret
     let mut tx = app.store.begin().await?;
     users::update_totp(&mut tx, user, Some(&secret), app.now()).await?;
     users::replace_recovery_codes(&mut tx, user.user_id(), &[]).await?;
-    app.audit_as(&mut tx, Some(user.user_id()), origin, "user.otp_enabled", "").await?;
+    app.audit_as(&mut tx, Some(user.user_id()), origin, AuditAction::UserOtpEnabled, "").await?;
     tx.commit().await?;
     Ok(url)
 }
@@ -74,7 +75,7 @@ pub async fn disable(app: &App, origin: &Origin, user: &UserRow) -> Result<()> {
     let mut tx = app.store.begin().await?;
     users::update_totp(&mut tx, user, None, app.now()).await?;
     users::replace_recovery_codes(&mut tx, user.user_id(), &[]).await?;
-    app.audit_as(&mut tx, Some(user.user_id()), origin, "user.otp_disabled", "").await?;
+    app.audit_as(&mut tx, Some(user.user_id()), origin, AuditAction::UserOtpDisabled, "").await?;
     Ok(tx.commit().await?)
 }
 
@@ -86,7 +87,7 @@ pub async fn renew_codes(app: &App, caller: &Caller) -> Result<Vec<Secret>> {
         return Err(AppError::Conflict(Conflict::TwoFactorOff));
     }
     let codes = write_codes(&mut tx, &user).await?;
-    app.audit(&mut tx, caller, "user.recovery_codes_renewed", "").await?;
+    app.audit(&mut tx, caller, AuditAction::UserRecoveryCodesRenewed, "").await?;
     tx.commit().await?;
     Ok(codes)
 }

@@ -4,6 +4,7 @@
 mod string_enum;
 
 pub mod anomaly;
+pub mod audit;
 pub mod backup;
 mod checks;
 pub mod clock;

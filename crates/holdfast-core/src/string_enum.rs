@@ -31,6 +31,14 @@ macro_rules! string_enum {
             }
         }
 
+        impl TryFrom<&str> for $name {
+            type Error = $crate::string_enum::UnknownWord;
+
+            fn try_from(text: &str) -> Result<Self, Self::Error> {
+                Self::parse(text).ok_or_else(|| $crate::string_enum::UnknownWord(text.to_owned()))
+            }
+        }
+
         impl TryFrom<String> for $name {
             type Error = $crate::string_enum::UnknownWord;
 

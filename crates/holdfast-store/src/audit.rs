@@ -1,5 +1,6 @@
 //! Audit events: who did what, from where. Written in the same transaction as the change; they never contain a secret.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::UserId;
 
 use crate::{DbTime, Result, Tx};
@@ -19,6 +20,7 @@ pub struct EventRow {
     pub at: DbTime,
     pub user_id: Option<i64>,
     pub actor: String,
+    /// The word of an `AuditAction`, or of one that only an earlier release recorded.
     pub action: String,
     pub detail: String,
     pub address: Option<String>,
@@ -30,7 +32,7 @@ pub async fn insert(
     at: DbTime,
     user: Option<UserId>,
     origin: &Origin,
-    action: &str,
+    action: AuditAction,
     detail: &str,
 ) -> Result<()> {
     execute!(
@@ -40,7 +42,7 @@ pub async fn insert(
         at,
         user.map(|user| user.0),
         &origin.actor,
-        action,
+        action.as_str(),
         detail,
         &origin.address,
         &origin.request_id
@@ -84,9 +86,11 @@ pub async fn list_sign_in_addresses(tx: &mut Tx, user: UserId, limit: i64) -> Re
         tx,
         (String,),
         "SELECT address FROM audit_events
-         WHERE user_id = $1 AND action IN ('user.signed_in', 'token.created') AND address IS NOT NULL
-         GROUP BY address ORDER BY MAX(id) DESC LIMIT $2",
+         WHERE user_id = $1 AND action IN ($2, $3) AND address IS NOT NULL
+         GROUP BY address ORDER BY MAX(id) DESC LIMIT $4",
         user.0,
+        AuditAction::UserSignedIn.as_str(),
+        AuditAction::TokenCreated.as_str(),
         limit
     )?;
     Ok(rows.into_iter().map(|(address,)| address).collect())

@@ -835,6 +835,7 @@ action-registration-changed = Registrierung geändert
 action-backup-task-deleted = Aufgabe gelöscht
 action-backup-task-cancelled = Lauf abgebrochen
 action-backup-task-next-run-corrected = Nächster Lauf nach Uhrfehler korrigiert
+action-backup-task-paused-after-losses = Aufgabe nach Verlust ihrer Worker pausiert
 action-backup-task-retention-released = Entfernen alter Backups freigegeben
 action-backup-task-triggered = Aufgabe ausgelöst
 action-backup-task-trigger-rotated = Auslöse-URL erstellt
@@ -850,10 +851,12 @@ action-remote-server-moved = Server auf andere Adresse oder anderes Konto umgest
 action-remote-server-credentials-set = Datenbankpasswort gesetzt
 action-remote-server-host-key-accepted = Hostschlüssel angenommen
 action-backup-destination-deleted = Ziel gelöscht
+action-backup-destination-moved = Ziel auf anderen Ort oder anderes Konto umgestellt
 action-backup-destination-credentials-set = Schlüssel eines Ziels gesetzt
 action-notification-stream-deleted = Kanal gelöscht
 action-notification-stream-credentials-set = Adresse eines Kanals gesetzt
 action-tag-deleted = Schlagwort gelöscht
+action-installation-imported = Installation importiert
 
 ## Administration
 admin-health = Systemzustand

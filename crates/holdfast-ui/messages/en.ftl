@@ -795,6 +795,7 @@ action-registration-changed = Registration changed
 action-backup-task-deleted = Task deleted
 action-backup-task-cancelled = Run cancelled
 action-backup-task-next-run-corrected = Next run corrected after a clock error
+action-backup-task-paused-after-losses = Task paused after losing its workers
 action-backup-task-retention-released = Hold on old backups released
 action-backup-task-triggered = Task triggered
 action-backup-task-trigger-rotated = Trigger URL created
@@ -810,10 +811,12 @@ action-remote-server-moved = Server moved to another address or account
 action-remote-server-credentials-set = Database password set
 action-remote-server-host-key-accepted = Host key accepted
 action-backup-destination-deleted = Destination deleted
+action-backup-destination-moved = Destination moved to another place or account
 action-backup-destination-credentials-set = Keys of a destination set
 action-notification-stream-deleted = Stream deleted
 action-notification-stream-credentials-set = Address of a stream set
 action-tag-deleted = Tag deleted
+action-installation-imported = Installation imported
 
 ## Administration
 admin-health = Health

@@ -168,9 +168,15 @@ impl Translator {
     }
 }
 
+/// The key of the message for an action in the audit log.
+pub(crate) fn action_key(action: &str) -> String {
+    format!("action-{}", action.replace(['.', '_'], "-"))
+}
+
 #[cfg(test)]
 mod tests {
-    use holdfast_core::destination::DestinationKind;
+    use holdfast_core::audit::AuditAction;
+    use holdfast_core::destination::{self, DestinationKind};
     use holdfast_core::run::RunKind;
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -230,6 +236,8 @@ mod tests {
             ("destination-type", DestinationKind::WORDS),
             ("kind", RunKind::WORDS),
         ];
+        let action_keys = AuditAction::WORDS.iter().map(|word| action_key(word));
+        used.extend(action_keys.chain(destination::type_fields().map(|field| format!("field-{}", field.name))));
         for (family, codes) in codes {
             used.extend(codes.iter().map(|code| format!("{family}-{code}")));
         }
@@ -249,7 +257,6 @@ mod tests {
             "reach-",
             "content-",
             "stream-",
-            "action-",
             "notice-",
             "unit-",
             "scope-",

@@ -14,6 +14,7 @@ use crate::page::render;
 use crate::problem::PageResult;
 use crate::session::SignedIn;
 use crate::state::Ui;
+use crate::translator::action_key;
 
 #[derive(Template)]
 #[template(path = "audit.html")]
@@ -44,7 +45,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let t = person.t();
     let line = |row: EventRow| Line {
         at: person.reader.exactly(row.at.0),
-        action: t.find(&format!("action-{}", row.action.replace(['.', '_'], "-"))).unwrap_or(row.action),
+        action: t.find(&action_key(&row.action)).unwrap_or(row.action),
         detail: row.detail,
         actor: row.actor,
         address: row.address.unwrap_or_default(),

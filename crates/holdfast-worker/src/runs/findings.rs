@@ -2,6 +2,7 @@
 
 use holdfast_app::Origin;
 use holdfast_core::Timestamp;
+use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::Verification;
 use holdfast_core::destination::{DestinationIdentity, DestinationSpec};
 use holdfast_core::ids::{BackupId, DestinationId};
@@ -121,7 +122,7 @@ pub(super) async fn note_state(
     tracing::error!(backup = backup.0, found = found.as_str(), "a stored backup cannot be restored");
     metrics::counter!("holdfast_backups_damaged_total").increment(1);
     let (owner, detail) = (Some(ending.run.user_id), format!("{backup} {}", found.as_str()));
-    audit::insert(tx, DbTime(ending.now), owner, &Origin::default(), "backup.found_damaged", &detail).await?;
+    audit::insert(tx, DbTime(ending.now), owner, &Origin::default(), AuditAction::BackupFoundDamaged, &detail).await?;
     note_verification(tx, ending, backup, found).await
 }
 

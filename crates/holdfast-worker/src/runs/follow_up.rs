@@ -2,6 +2,7 @@
 
 use holdfast_app::Origin;
 use holdfast_core::Timestamp;
+use holdfast_core::audit::AuditAction;
 use holdfast_core::clock::later;
 use holdfast_core::ids::TaskId;
 use holdfast_core::run::{FailureCode, RunStatus};
@@ -57,7 +58,8 @@ impl FollowUp<'_> {
         self.line(tx, &text, now).await?;
         let detail = format!("{task} {}", row.label);
         let owner = Some(row.user_id);
-        audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup_task.paused_after_losses", &detail).await?;
+        audit::insert(tx, DbTime(now), owner, &Origin::default(), AuditAction::BackupTaskPausedAfterLosses, &detail)
+            .await?;
         tracing::error!(task = task.0, "paused: its last {MOST_LOSSES} runs each lost their worker");
         metrics::counter!("holdfast_tasks_paused_after_losses_total").increment(1);
         Ok(Next::Pause)

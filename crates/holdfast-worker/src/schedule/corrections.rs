@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use holdfast_app::{App, Origin, Result};
+use holdfast_core::audit::AuditAction;
 use holdfast_core::clock::{rfc3339, zone_or_utc};
 use holdfast_core::ids::TaskId;
 use holdfast_core::{Timestamp, notice, slots};
@@ -125,7 +126,8 @@ async fn pull_back(tx: &mut Tx, row: &AheadRow, now: Timestamp) -> Result<bool, 
     if next.is_some() {
         let detail = format!("{} {}: next run {from} → {to}", row.id, row.label);
         let owner = Some(row.user_id);
-        audit::insert(tx, DbTime(now), owner, &Origin::default(), "backup_task.next_run_corrected", &detail).await?;
+        audit::insert(tx, DbTime(now), owner, &Origin::default(), AuditAction::BackupTaskNextRunCorrected, &detail)
+            .await?;
     }
     Ok(true)
 }
