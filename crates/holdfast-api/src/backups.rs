@@ -38,7 +38,6 @@ pub(crate) struct BackupResource {
     /// The path or database that was backed up.
     source: String,
     content: &'static str,
-    #[schema(pattern = "^archive$")]
     format: &'static str,
     /// The key of the object at the destination.
     key: String,
@@ -73,7 +72,7 @@ pub(crate) struct EntryResource {
     modified_at: String,
 }
 
-/// A restore, a verification, or a backup.
+/// A backup, a restore, a verification, or an inventory of a destination.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RunResource {
     id: i64,

@@ -49,13 +49,13 @@ pub fn document() -> Value {
             keep(&body.schema, |_| ());
         }
     }
-    words::add_to(&mut schemas);
     for route in &routes {
         if let Some(body) = route.body.as_ref().filter(|body| body.partial) {
             schemas.extend(update::schemas(&body.schema));
         }
         paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), operation(route));
     }
+    words::add_to(&mut schemas);
     json!({
         "openapi": "3.1.0",
         "info": {

@@ -56,7 +56,6 @@ pub(crate) struct StreamBody {
     #[schema(min_length = 1, max_length = 255)]
     label: String,
     /// `discord_webhook`, `slack_webhook` and `teams_webhook` are accepted as aliases.
-    #[schema(pattern = "^(email|discord|slack|teams|pushover|discord_webhook|slack_webhook|teams_webhook)$")]
     r#type: String,
     /// An email address, a webhook URL or a Pushover user key. Never returned.
     #[schema(min_length = 1, max_length = 2048, write_only)]

@@ -117,7 +117,6 @@ pub(crate) struct StatusResource {
 pub(crate) struct UpcomingResource {
     backup_task_id: String,
     label: String,
-    #[schema(pattern = "^(Files|Database)$")]
     r#type: &'static str,
     next_run: String,
     next_run_human: String,

@@ -3,25 +3,26 @@
 use crate::database::DatabaseEngine;
 use crate::source::TaskKind;
 
-/// The format of a backup's plain stream, before compression and encryption.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
-    /// A tar archive.
-    Files,
-    /// One PostgreSQL database in `pg_dump`'s custom format.
-    PostgresDatabase,
-    /// All PostgreSQL databases and roles, as SQL from `pg_dumpall`: the format of the first release.
-    PostgresServerSql,
-    /// All PostgreSQL databases, each in `pg_dump`'s custom format, and the roles as data, in a tar archive.
-    PostgresServer,
-    /// One MySQL or MariaDB database, as SQL.
-    MysqlDatabase,
-    /// All MySQL or MariaDB databases, as one SQL dump: the format of the first release.
-    MysqlServerSql,
-    /// All MySQL or MariaDB databases, each as an SQL dump, in a tar archive.
-    MysqlServer,
-    /// An SQLite database, as copied by SQLite's own tool.
-    SqliteDatabase,
+string_enum! {
+    /// The format of a backup's plain stream, before compression and encryption.
+    Content {
+        /// A tar archive.
+        Files = "files",
+        /// One PostgreSQL database in `pg_dump`'s custom format.
+        PostgresDatabase = "postgresql",
+        /// All PostgreSQL databases and roles, as SQL from `pg_dumpall`: the format of the first release.
+        PostgresServerSql = "postgresql-all",
+        /// All PostgreSQL databases, each in `pg_dump`'s custom format, and the roles as data, in a tar archive.
+        PostgresServer = "postgresql-server",
+        /// One MySQL or MariaDB database, as SQL.
+        MysqlDatabase = "mysql",
+        /// All MySQL or MariaDB databases, as one SQL dump: the format of the first release.
+        MysqlServerSql = "mysql-all",
+        /// All MySQL or MariaDB databases, each as an SQL dump, in a tar archive.
+        MysqlServer = "mysql-server",
+        /// An SQLite database, as copied by SQLite's own tool.
+        SqliteDatabase = "sqlite",
+    }
 }
 
 /// How much of a server a backup contains.
@@ -36,8 +37,6 @@ pub enum Coverage {
 }
 
 struct Facts {
-    /// The stored word for the content.
-    word: &'static str,
     coverage: Coverage,
     /// The file extension that tools expect for the plain stream.
     extension: &'static str,
@@ -46,31 +45,18 @@ struct Facts {
 }
 
 impl Content {
-    pub const ALL: &'static [Self] = &[
-        Self::Files,
-        Self::PostgresDatabase,
-        Self::PostgresServerSql,
-        Self::PostgresServer,
-        Self::MysqlDatabase,
-        Self::MysqlServerSql,
-        Self::MysqlServer,
-        Self::SqliteDatabase,
-    ];
-
     fn facts(self) -> Facts {
         use DatabaseEngine::{Mysql, Postgresql, Sqlite};
-        let facts = |word, coverage, extension, source| Facts { word, coverage, extension, source };
+        let facts = |coverage, extension, source| Facts { coverage, extension, source };
         match self {
-            Self::Files => facts("files", Coverage::Files, "tar", "files"),
-            Self::PostgresDatabase => facts("postgresql", Coverage::Database(Postgresql), "dump", "postgresql"),
-            Self::PostgresServerSql => {
-                facts("postgresql-all", Coverage::ServerAsOne(Postgresql), "sql", "postgresql-all")
-            }
-            Self::PostgresServer => facts("postgresql-server", Coverage::Server(Postgresql), "tar", "postgresql-all"),
-            Self::MysqlDatabase => facts("mysql", Coverage::Database(Mysql), "sql", "mysql"),
-            Self::MysqlServerSql => facts("mysql-all", Coverage::ServerAsOne(Mysql), "sql", "mysql-all"),
-            Self::MysqlServer => facts("mysql-server", Coverage::Server(Mysql), "tar", "mysql-all"),
-            Self::SqliteDatabase => facts("sqlite", Coverage::Database(Sqlite), "sqlite3", "sqlite"),
+            Self::Files => facts(Coverage::Files, "tar", "files"),
+            Self::PostgresDatabase => facts(Coverage::Database(Postgresql), "dump", "postgresql"),
+            Self::PostgresServerSql => facts(Coverage::ServerAsOne(Postgresql), "sql", "postgresql-all"),
+            Self::PostgresServer => facts(Coverage::Server(Postgresql), "tar", "postgresql-all"),
+            Self::MysqlDatabase => facts(Coverage::Database(Mysql), "sql", "mysql"),
+            Self::MysqlServerSql => facts(Coverage::ServerAsOne(Mysql), "sql", "mysql-all"),
+            Self::MysqlServer => facts(Coverage::Server(Mysql), "tar", "mysql-all"),
+            Self::SqliteDatabase => facts(Coverage::Database(Sqlite), "sqlite3", "sqlite"),
         }
     }
 
@@ -83,14 +69,6 @@ impl Content {
             (DatabaseEngine::Mysql, false) => Self::MysqlServer,
             (DatabaseEngine::Sqlite, _) => Self::SqliteDatabase,
         }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        self.facts().word
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|content| content.as_str() == text)
     }
 
     pub fn coverage(self) -> Coverage {
@@ -136,10 +114,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_back() {
-        for content in Content::ALL {
-            assert_eq!(Content::parse(content.as_str()), Some(*content));
+    fn a_new_backup_of_every_engine_has_a_content_of_that_engine() {
+        for engine in DatabaseEngine::ALL {
+            for has_name in [true, false] {
+                let content = Content::of_database(*engine, has_name);
+                assert_eq!(content.database_engine(), Some(*engine));
+                assert_eq!(content.is_whole_server(), !has_name && !engine.is_file(), "{content:?}");
+            }
         }
-        assert_eq!(Content::parse("tar"), None);
     }
 }

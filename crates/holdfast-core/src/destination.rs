@@ -250,7 +250,26 @@ impl DestinationDraft {
 mod tests {
     use crate::input::Value;
 
+    use crate::fields;
+
     use super::*;
+
+    #[test]
+    fn the_fields_of_every_type_are_listed() {
+        for kind in DestinationKind::ALL {
+            let (own, shown) = match kind {
+                DestinationKind::Local => (local::FIELDS, local::SHOWN),
+                DestinationKind::S3 | DestinationKind::CustomS3 => (s3::FIELDS, s3::SHOWN),
+                DestinationKind::Sftp => (sftp::FIELDS, sftp::SHOWN),
+            };
+            for field in own {
+                assert!(type_fields().any(|listed| listed.name == field.name), "{}", field.name);
+                assert_eq!(field.shown_at.is_some(), shown.iter().any(|one| one.name == field.name), "{}", field.name);
+            }
+            assert!(shown.iter().all(|field| shown_fields().any(|listed| listed.name == field.name)), "{kind:?}");
+        }
+        assert_eq!(fields::never_applying(fields()), Vec::<&str>::new());
+    }
 
     fn s3() -> Input {
         Input::default()

@@ -210,3 +210,19 @@ impl FieldSpec {
         }
     }
 }
+
+/// The fields that depend on a value which the deciding field cannot have.
+#[cfg(test)]
+pub(crate) fn never_applying<'a>(fields: impl Iterator<Item = &'a FieldSpec>) -> Vec<&'a str> {
+    let fields: Vec<&FieldSpec> = fields.collect();
+    let can_have = |decides: &str, value: &&str| {
+        fields.iter().any(|field| {
+            field.name == decides && matches!(field.kind, FieldKind::Choice(words) if words.contains(value))
+        })
+    };
+    let is_never = |field: &&FieldSpec| {
+        let (decides, values) = field.only_if?;
+        (!values.iter().chain(field.shown_if).all(|value| can_have(decides, value))).then_some(field.name)
+    };
+    fields.iter().filter_map(is_never).collect()
+}

@@ -16,6 +16,10 @@ string_enum! {
 }
 
 impl StreamKind {
+    /// The names that related products use.
+    pub const ALIASES: &[(&str, Self)] =
+        &[("discord_webhook", Self::Discord), ("slack_webhook", Self::Slack), ("teams_webhook", Self::Teams)];
+
     pub fn human(self) -> &'static str {
         match self {
             Self::Email => "Email",
@@ -26,14 +30,10 @@ impl StreamKind {
         }
     }
 
-    /// Also accepts the names with `_webhook` that related products use.
+    /// Also accepts the aliases.
     pub fn parse_input(text: &str) -> Option<Self> {
-        match text {
-            "discord_webhook" => Some(Self::Discord),
-            "slack_webhook" => Some(Self::Slack),
-            "teams_webhook" => Some(Self::Teams),
-            _ => Self::parse(text),
-        }
+        let alias = Self::ALIASES.iter().find(|(alias, _)| *alias == text);
+        alias.map(|(_, kind)| *kind).or_else(|| Self::parse(text))
     }
 
     fn check_value(self, errors: &mut Errors, value: &str) -> Option<Secret> {

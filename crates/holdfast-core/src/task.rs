@@ -137,6 +137,11 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn every_field_applies_to_some_task() {
+        assert_eq!(crate::fields::never_applying(fields()), Vec::<&str>::new());
+    }
+
     fn files() -> Input {
         Input::default()
             .with("remote_server_id", 1)

@@ -1,5 +1,5 @@
-//! The supported database engines, and which of them a server has. To add an engine: a file below this module, an entry
-//! here, its names in core, and a completeness check for its dumps in `archive::inspect`.
+//! The supported database engines, and which of them a server has. To add an engine: a file below this module, a line
+//! in `of`, its names in core, and a completeness check for its dumps in `archive::inspect`.
 
 mod mysql;
 mod postgresql;
@@ -15,7 +15,9 @@ use crate::error::{EngineError, Result};
 use crate::remote::{Remote, Script};
 use crate::source::database::DatabasePlan;
 
-pub(crate) const DIALECTS: &[&dyn Dialect] = &[&postgresql::Postgresql, &mysql::Mysql, &sqlite::Sqlite];
+pub(crate) fn all() -> impl Iterator<Item = &'static dyn Dialect> {
+    DatabaseEngine::ALL.iter().copied().map(of)
+}
 
 pub(crate) fn of(engine: DatabaseEngine) -> &'static dyn Dialect {
     match engine {
@@ -47,7 +49,7 @@ fn none_installed() -> String {
 
 /// The engines that run as a server.
 pub(crate) fn served() -> impl Iterator<Item = &'static dyn Dialect> {
-    DIALECTS.iter().copied().filter(|dialect| !dialect.engine().is_file())
+    all().filter(|dialect| !dialect.engine().is_file())
 }
 
 /// The engines whose tools are installed on the server.

@@ -4,7 +4,7 @@ use holdfast_core::source::SourceSpec;
 
 use crate::Engine;
 use crate::context::Context;
-use crate::dialects::{self, DIALECTS};
+use crate::dialects;
 use crate::error::Result;
 use crate::plan::ServerReport;
 use crate::remote::{self, Script, Server, connect};
@@ -28,7 +28,7 @@ impl Engine {
         let connection = connect(server, settings, context).await?;
         let mut report = ServerReport::default();
         // An account that may not run commands can still be read over SFTP.
-        let engines = DIALECTS.iter().flat_map(|dialect| dialect.tools().all.iter().copied());
+        let engines = dialects::all().flat_map(|dialect| dialect.tools().all.iter().copied());
         let tools: Vec<&str> = ["tar", "find"].into_iter().chain(engines).collect();
         if let Ok(answer) = remote::ask(&connection, settings, context, &Script::new(SCRIPT, &tools), "").await {
             let text = String::from_utf8_lossy(&answer.stdout).into_owned();

@@ -4,6 +4,7 @@ use holdfast_core::fields::{DefaultValue, FieldKind, FieldSpec};
 use serde_json::{Map, Value, json};
 
 use super::doc::SchemaDoc;
+use super::words;
 
 impl SchemaDoc {
     pub(crate) fn of_fields(name: &str, about: &str, fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
@@ -75,9 +76,8 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
                 set("minLength", json!(min_chars));
             }
         }
-        FieldKind::Choice(words) => {
-            let pattern = if let [word] = words { format!("^{word}$") } else { format!("^({})$", words.join("|")) };
-            set("pattern", json!(pattern));
+        FieldKind::Choice(choices) => {
+            set("pattern", json!(words::pattern(choices)));
         }
         FieldKind::Lines { max_items, .. } => {
             set("items", json!({ "type": "string" }));

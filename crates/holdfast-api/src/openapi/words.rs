@@ -1,4 +1,4 @@
-//! Response fields that hold an enum value. The values come from the enums themselves, so a new variant is documented
+//! Fields that hold an enum value. The values come from the enums themselves, so a new variant is documented
 //! automatically.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use holdfast_core::run::{RunKind, RunStatus, TaskStatus, Trigger};
 use holdfast_core::schedule::Frequency;
 use holdfast_core::server::Connectivity;
 use holdfast_core::source::TaskKind;
+use holdfast_core::storage::Format;
 use holdfast_core::stream::StreamKind;
 use serde_json::{Value, json};
 
@@ -21,13 +22,16 @@ pub(super) fn kinds_of_backup_runs() -> Vec<&'static str> {
 
 /// Each entry: schema, field, allowed values.
 fn lists() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
-    let kinds_of_runs = [vec![RunKind::Backup.as_str()], kinds_of_backup_runs()].concat();
-    let contents = Content::ALL.iter().map(|content| content.as_str()).collect();
+    let long_runs = RunKind::ALL.iter().filter(|kind| kind.is_long()).map(|kind| kind.as_str()).collect();
+    let titles_of_tasks = TaskKind::ALL.iter().map(|kind| kind.human()).collect();
+    let aliases = StreamKind::ALIASES.iter().map(|(alias, _)| *alias);
+    let accepted_streams: Vec<&str> = StreamKind::WORDS.iter().copied().chain(aliases).collect();
     vec![
-        ("BackupResource", "content", contents),
+        ("BackupResource", "content", Content::WORDS.to_vec()),
+        ("BackupResource", "format", Format::WORDS.to_vec()),
         ("EntryResource", "type", EntryKind::WORDS.to_vec()),
         ("VerificationResource", "status", Verification::WORDS.to_vec()),
-        ("RunResource", "kind", kinds_of_runs),
+        ("RunResource", "kind", long_runs),
         ("RunResource", "status", RunStatus::WORDS.to_vec()),
         ("LogResource", "status", RunStatus::WORDS.to_vec()),
         ("LogResource", "trigger", Trigger::WORDS.to_vec()),
@@ -36,17 +40,26 @@ fn lists() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("ServerStatus", "connectivity", Connectivity::WORDS.to_vec()),
         ("NoticeResource", "status", NoticeStatus::WORDS.to_vec()),
         ("StreamResource", "type", StreamKind::WORDS.to_vec()),
+        ("StreamBody", "type", accepted_streams.clone()),
+        ("StreamBodyUpdate", "type", accepted_streams),
         ("TaskResource", "status", TaskStatus::WORDS.to_vec()),
         ("StatusResource", "status", TaskStatus::WORDS.to_vec()),
+        ("StorageResource", "format", Format::WORDS.to_vec()),
+        ("UpcomingResource", "type", titles_of_tasks),
         ("SourceResource", "type", TaskKind::WORDS.to_vec()),
         ("ScheduleResource", "frequency", Frequency::WORDS.to_vec()),
     ]
 }
 
+/// A regular expression that matches these words.
+pub(super) fn pattern(words: &[&str]) -> String {
+    if let [word] = words { format!("^{word}$") } else { format!("^({})$", words.join("|")) }
+}
+
 pub(super) fn add_to(schemas: &mut BTreeMap<String, Value>) {
     for (schema, field, words) in lists() {
         if let Some(property) = schemas.get_mut(schema).and_then(|schema| schema["properties"].get_mut(field)) {
-            property["pattern"] = json!(format!("^({})$", words.join("|")));
+            property["pattern"] = json!(pattern(&words));
         }
     }
 }
