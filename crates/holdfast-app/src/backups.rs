@@ -173,7 +173,7 @@ pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     if !run.is_live() {
         return Err(AppError::Conflict(Conflict::RunEnded));
     }
-    if let Some(task) = run.subject.task() {
+    if let Some(task) = run.subject.backup_of() {
         drop(tx);
         return crate::tasks::cancel(app, caller, task).await;
     }

@@ -134,6 +134,20 @@ impl RunSubject {
         }
     }
 
+    /// The task, if the run is a backup of one. Only these runs change what a task does next.
+    pub fn backup_of(self) -> Option<TaskId> {
+        match self {
+            Self::Backup(task) => Some(task),
+            Self::CheckServer(_)
+            | Self::CheckDestination(_)
+            | Self::TestStream(_)
+            | Self::Restore(_)
+            | Self::Verify(_)
+            | Self::Probe(_)
+            | Self::Inventory(_) => None,
+        }
+    }
+
     pub fn task(self) -> Option<TaskId> {
         self.ids().task
     }
@@ -439,6 +453,8 @@ mod tests {
             let subject = RunSubject::of(*kind, &all).unwrap();
             assert_eq!((subject.kind(), RunSubject::of(*kind, &subject.ids())), (*kind, Some(subject)));
             assert_eq!(subject.backup().is_some(), kind.is_of_backup(), "{kind:?}");
+            assert_eq!(subject.task().is_some(), *kind == RunKind::Backup, "{kind:?}");
+            assert_eq!(subject.backup_of(), subject.task(), "{kind:?}");
             assert_eq!(RunSubject::of(*kind, &RunIds::default()), None);
         }
     }

@@ -461,23 +461,26 @@ pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT cancel_requested_at IS NOT NULL FROM runs WHERE id = $1", id.0)
 }
 
-/// Deletes inventories, checks and tests that ended before `before`, up to `limit` at a time; their findings are
-/// recorded elsewhere.
-pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
-    execute!(
+/// Deletes inventories, checks and tests that ended before `before`, up to `limit` of the first and of the others.
+/// Their findings are recorded elsewhere. Returns how many were deleted.
+pub async fn delete_old_checks_and_inventories(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
+    // The condition on the destination allows the use of an index that no other long run is in.
+    let inventories = execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
-             WHERE destination_id IS NOT NULL AND is_long AND finished_at < $1 LIMIT $2)",
+             WHERE kind = $3 AND destination_id IS NOT NULL AND finished_at < $1 LIMIT $2)",
         DbTime(before),
-        limit
+        limit,
+        RunKind::Inventory.as_str()
     )?;
-    execute!(
+    let checks = execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
              WHERE NOT is_long AND finished_at < $1 LIMIT $2)",
         DbTime(before),
         limit
-    )
+    )?;
+    Ok(inventories + checks)
 }
 
 /// How many scheduled verifications are queued or running, for all users.

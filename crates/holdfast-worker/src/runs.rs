@@ -131,7 +131,7 @@ pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<(
     let Some(run) = runs::find(&mut services.app.store.read().await?, lost.run).await? else { return Ok(()) };
     let job = job(run.subject);
     let mut tx = services.app.store.begin().await?;
-    if let Some(task) = run.subject.task() {
+    if let Some(task) = run.subject.backup_of() {
         tasks::find_locked(&mut tx, task).await?;
     }
     let Some(epoch) = queue::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };

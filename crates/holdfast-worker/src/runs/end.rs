@@ -102,7 +102,7 @@ impl End<'_> {
         let (id, epoch) = (run.id, run.lease_epoch);
         let mut tx = services.app.store.begin().await?;
         // Locks the task before its run, as cancelling does: different orders could deadlock.
-        let task = match run.subject.task() {
+        let task = match run.subject.backup_of() {
             Some(task) => tasks::find_locked(&mut tx, task).await?,
             None => None,
         };

@@ -33,7 +33,7 @@ pub(crate) async fn tidy(services: &Services, is_time_for_logs: bool) -> Result<
     let days_ago = |days: i64| later(now, -days * DAY_SECS);
     let mut tx = app.store.begin().await?;
     sessions::delete_expired(&mut tx, now).await?;
-    runs::delete_old_checks(&mut tx, days_ago(KEEP_CHECKS_DAYS), ROWS_AT_ONCE).await?;
+    runs::delete_old_checks_and_inventories(&mut tx, days_ago(KEEP_CHECKS_DAYS), ROWS_AT_ONCE).await?;
     tokens::delete_expired(&mut tx, days_ago(KEEP_EXPIRED_TOKENS_DAYS)).await?;
     audit::delete_before(&mut tx, DbTime(days_ago(KEEP_AUDIT_DAYS)), ROWS_AT_ONCE).await?;
     notices::delete_before(&mut tx, days_ago(KEEP_NOTICES_DAYS), ROWS_AT_ONCE).await?;
