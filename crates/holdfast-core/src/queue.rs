@@ -109,7 +109,8 @@ impl Extent {
     pub fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Files(own), Self::Files(other)) => names(own).eq(names(other)),
-            _ => self == other,
+            (Self::Database(..), Self::Database(..)) => self == other,
+            (Self::Files(_), Self::Database(..)) | (Self::Database(..), Self::Files(_)) => false,
         }
     }
 }

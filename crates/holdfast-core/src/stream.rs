@@ -126,7 +126,9 @@ impl StreamDraft {
                 SecretChange::Keep
             }
             (change, Some(StreamKind::Pushover) | None) => change,
-            (_, Some(_)) => SecretChange::Clear,
+            (_, Some(StreamKind::Email | StreamKind::Discord | StreamKind::Slack | StreamKind::Teams)) => {
+                SecretChange::Clear
+            }
         };
         match (label, kind) {
             (Some(label), Some(kind)) if errors.is_empty() => {

@@ -229,7 +229,14 @@ impl Sender {
                     let url = channels::ping_url(&parse(url)?, ping);
                     self.post(&url, None, allow_private, plain_answer).await
                 }
-                _ => Err(Refusal::final_("This channel does not accept messages of this kind.")),
+                (Channel::Email(_), NoticeContent::Ping(_))
+                | (
+                    Channel::Discord(_) | Channel::Slack(_) | Channel::Teams(_) | Channel::Pushover { .. },
+                    NoticeContent::Summary(_) | NoticeContent::Ping(_),
+                )
+                | (Channel::Heartbeat(_), NoticeContent::Message(_) | NoticeContent::Summary(_)) => {
+                    Err(Refusal::final_("This channel does not accept messages of this kind."))
+                }
             }
         };
         // An upper limit, whatever the channel does.

@@ -80,7 +80,15 @@ impl Dialect for Mysql {
                 Box::pin(engine.restore_mysql_server(connection, plan, only, login, context)).await
             }
             (Content::MysqlServerSql, None) => engine.restore_mysql_server_dump(connection, plan, login, context).await,
-            _ => Err(misfit()),
+            (Content::MysqlDatabase, None) | (Content::MysqlServerSql, Some(_)) => Err(misfit()),
+            (
+                Content::Files
+                | Content::PostgresDatabase
+                | Content::PostgresServerSql
+                | Content::PostgresServer
+                | Content::SqliteDatabase,
+                _,
+            ) => Err(misfit()),
         }
     }
 

@@ -87,7 +87,15 @@ impl Dialect for Postgresql {
                 engine.restore_postgres_server(connection, plan, only, login, context).await
             }
             (Content::PostgresServerSql, None) => engine.restore_cluster_dump(connection, plan, login, context).await,
-            _ => Err(misfit()),
+            (Content::PostgresDatabase, None) | (Content::PostgresServerSql, Some(_)) => Err(misfit()),
+            (
+                Content::Files
+                | Content::MysqlDatabase
+                | Content::MysqlServerSql
+                | Content::MysqlServer
+                | Content::SqliteDatabase,
+                _,
+            ) => Err(misfit()),
         }
     }
 

@@ -227,7 +227,8 @@ impl Dispatcher {
             .iter()
             .filter_map(|notice| match NoticeContent::parse(&notice.content) {
                 Some(NoticeContent::Message(message)) => Some(message),
-                _ => None,
+                // Only messages are held back, and a digest has no place for the others.
+                Some(NoticeContent::Summary(_) | NoticeContent::Ping(_)) | None => None,
             })
             .collect();
         let digest = holdfast_notify::digest(&messages).map(NoticeContent::Message);
