@@ -331,11 +331,10 @@ pub(crate) async fn release_retention(call: Call, body: Body) -> Answer {
     let id: TaskId = call.id(Resource::BackupTask)?;
     tasks::show(&call.app, &call.caller, id).await?;
     let (mut errors, given) = (Errors::default(), body.optional_input()?.integer("backup_id"));
-    let seen = rules::integer(&mut errors, "backup_id", &given, 1..=i64::MAX, 0);
+    let seen = rules::optional_id(&mut errors, "backup_id", &given).map(BackupId);
     if !errors.is_empty() {
         return Err(ApiError::from(errors));
     }
-    let seen = (seen > 0).then_some(BackupId(seen));
     let task = tasks::release_retention(&call.app, &call.caller, id, seen).await?;
     answer(&call, StatusCode::OK, task)
 }

@@ -157,6 +157,22 @@ pub fn choice<T: Copy>(
     }
 }
 
+/// An id that may be omitted.
+pub fn optional_id(errors: &mut Errors, field: &str, input: &Field<i64>) -> Option<i64> {
+    match input {
+        Field::Absent | Field::Null => None,
+        Field::Value(id) if *id >= 1 => Some(*id),
+        Field::Value(_) => {
+            errors.add(field, Rule::Between { min: 1, max: i64::MAX });
+            None
+        }
+        Field::WrongType => {
+            errors.add(field, Rule::Integer);
+            None
+        }
+    }
+}
+
 /// Ids to attach. An absent field keeps what is attached, null detaches everything.
 pub fn id_list(errors: &mut Errors, field: &str, input: &Field<Vec<i64>>) -> Option<Vec<i64>> {
     match input {

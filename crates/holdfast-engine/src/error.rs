@@ -13,14 +13,14 @@ pub struct EngineError {
     pub code: FailureCode,
     pub message: String,
     /// The error number that a MySQL client reported.
-    pub database_error: Option<u16>,
+    pub mysql_error: Option<u16>,
     /// Whether a server's output exceeded the limit.
     pub is_too_long: bool,
 }
 
 impl EngineError {
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), database_error: None, is_too_long: false }
+        Self { code, message: message.into(), mysql_error: None, is_too_long: false }
     }
 
     /// The same error with a different message.
@@ -31,8 +31,8 @@ impl EngineError {
 
     /// Whether a MySQL client reported one of these errors. The message is never searched for the number: it contains
     /// names, which anybody can choose.
-    pub(crate) fn is_database_error(&self, numbers: &[u16]) -> bool {
-        self.database_error.is_some_and(|number| numbers.contains(&number))
+    pub(crate) fn is_mysql_error(&self, numbers: &[u16]) -> bool {
+        self.mysql_error.is_some_and(|number| numbers.contains(&number))
     }
 
     pub fn internal(message: impl std::fmt::Display) -> Self {

@@ -326,7 +326,8 @@ impl Session {
             return Err(if is_broken { shared.lost() } else { SshError::Auth(refused) });
         }
         lifelines.push(Arc::new(sender));
-        let host_key = shared.lock().offered.clone().unwrap_or_default();
+        let offered = shared.lock().offered.clone();
+        let host_key = offered.ok_or_else(|| SshError::Protocol("the server showed no host key".to_owned()))?;
         Ok(Self { handle, shared, lifelines, host_key })
     }
 

@@ -173,8 +173,14 @@ pub async fn claim(
 }
 
 /// Of the pings that wait for a task's heartbeat URL, only the newest one for the end of a run matters: older ones are
-/// marked as superseded, except `kept`. Returns the id of that ping, or of the newest start if there is none.
-pub async fn supersede_older(tx: &mut Tx, recipient: Recipient, kept: Option<i64>, now: Timestamp) -> Result<i64> {
+/// marked as superseded, except `kept`. Returns the id of that ping, or of the newest start if there is none; `None` if
+/// no ping waits.
+pub async fn supersede_older(
+    tx: &mut Tx,
+    recipient: Recipient,
+    kept: Option<i64>,
+    now: Timestamp,
+) -> Result<Option<i64>> {
     let row = fetch_optional!(
         tx,
         (Option<i64>,),
@@ -182,18 +188,19 @@ pub async fn supersede_older(tx: &mut Tx, recipient: Recipient, kept: Option<i64
          WHERE recipient = $1 AND next_try_at IS NOT NULL",
         recipient.to_text()
     )?;
-    let newest = row.and_then(|(newest,)| newest).unwrap_or(0);
+    let Some(newest) = row.and_then(|(newest,)| newest) else { return Ok(None) };
     execute!(
         tx,
         "UPDATE notices SET status = 'superseded', answer = 'A later one took its place.', next_try_at = NULL,
              ended_at = $1
-         WHERE recipient = $2 AND next_try_at IS NOT NULL AND id < $3 AND id <> $4",
+         WHERE recipient = $2 AND next_try_at IS NOT NULL AND id < $3
+             AND (CAST($4 AS BIGINT) IS NULL OR id <> $4)",
         DbTime(now),
         recipient.to_text(),
         newest,
-        kept.unwrap_or(0)
+        kept
     )?;
-    Ok(newest)
+    Ok(Some(newest))
 }
 
 /// Ends a notice if the claim still holds, and counts the attempt.

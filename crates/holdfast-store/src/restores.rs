@@ -4,6 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::backup::{RestoreDraft, RestoreOptions, RestoreTarget};
 use holdfast_core::ids::{RunId, ServerId, UserId};
 use holdfast_core::queue::{Extent, Host};
+use holdfast_core::run::RunStatus;
 
 use crate::places::{HostRow, host_columns, target_extent};
 use crate::{DbTime, Result, Tx};
@@ -95,7 +96,8 @@ struct WrittenRow {
     entries: String,
     overwrite: bool,
     is_undone: bool,
-    status: String,
+    #[sqlx(try_from = "String")]
+    status: RunStatus,
     finished_at: Option<DbTime>,
     content: Option<String>,
     /// The server as it is now, if it still exists; its key may have become known only after the restore began.
@@ -172,7 +174,7 @@ pub async fn find_unfinished(
     let mut covering: Vec<WrittenRow> = Vec::new();
     for row in rows.into_iter().filter(|row| row.is_on(host)) {
         let is_earlier = row.finished_at.is_some_and(|ended| ended.0 < begun || ended.0 > now);
-        let is_good = row.status == "successful";
+        let is_good = row.status == RunStatus::Successful;
         let is_covered =
             if is_good || row.is_undone { is_earlier } else { covering.iter().any(|later| later.covers(&row)) };
         if row.overlaps(extents) && !is_covered {

@@ -340,13 +340,13 @@ impl Session<'_> {
             return Ok(());
         }
         let mut error = database::explain("mysql", exit, &lines, self.context);
-        if error.is_database_error(&[1227, 1449]) {
+        if error.is_mysql_error(&[1227, 1449]) {
             error.message.push_str(
                 " Something in the backup runs as a user that does not exist here, or that this user may not act for: \
                  restore without owners, or as a user with the privilege SET USER (SUPER, SET_USER_ID).",
             );
         }
-        if error.is_database_error(&LACKS_RIGHTS) {
+        if error.is_mysql_error(&LACKS_RIGHTS) {
             error.message.push_str(
                 " A view reads from another one, or calls a function, as a user who may not do so in the database that is \
                  loaded; a database that is replaced is loaded beside it first. Restore without owners, or give that user the rights to it.",

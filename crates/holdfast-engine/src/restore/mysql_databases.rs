@@ -142,7 +142,7 @@ impl Session<'_> {
         match self.create(copy, facts).await {
             Ok(()) => Ok(true),
             // A user who may not create databases has no more rights to this one than others have.
-            Err(error) if held.unwrap_or(0) == 0 && error.is_database_error(&[1044]) => {
+            Err(error) if held.unwrap_or(0) == 0 && error.is_mysql_error(&[1044]) => {
                 self.context.log.line("The database user may not make a copy, so the dump is loaded directly.");
                 Ok(false)
             }
@@ -196,7 +196,7 @@ impl Session<'_> {
             let settings = RemoteSettings { answer: LOCKING, ..own.clone() };
             // Not every user may lock tables; without that right, a table in use is noticed when the database is
             // dropped.
-            let is_held = |error: &EngineError| error.is_database_error(&[1205]) || error.database_error.is_none();
+            let is_held = |error: &EngineError| error.is_mysql_error(&[1205]) || error.mysql_error.is_none();
             if let Err(error) = self.query_within(&sql, &settings).await
                 && is_held(&error)
             {
@@ -211,5 +211,5 @@ impl Session<'_> {
 
 /// Whether the server does not have a character set or collation.
 fn is_unknown_set(error: &EngineError) -> bool {
-    error.is_database_error(&[1115, 1273])
+    error.is_mysql_error(&[1115, 1273])
 }

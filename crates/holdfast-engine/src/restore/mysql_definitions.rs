@@ -88,8 +88,8 @@ impl Session<'_> {
     /// refer to missing columns and defaults that use missing sequences: those did not work before either.
     pub(super) async fn make(&self, name: &str, definitions: &[Definition]) -> Result<()> {
         let is_broken = |one: &Definition, error: &EngineError| {
-            (one.kind == DefinitionKind::Trigger && error.is_database_error(&[1054]))
-                || (one.kind == DefinitionKind::Table && error.is_database_error(&[1146, 4091]))
+            (one.kind == DefinitionKind::Trigger && error.is_mysql_error(&[1054]))
+                || (one.kind == DefinitionKind::Table && error.is_mysql_error(&[1146, 4091]))
         };
         let mut rest = definitions;
         loop {

@@ -32,7 +32,7 @@ impl Session<'_> {
             Some(_) => self.make_anew(name, facts).await,
         };
         // A server that timed out waiting for a table in use has dropped nothing yet.
-        *is_changed = made.as_ref().err().is_none_or(|error| held.is_some() && !error.is_database_error(&[1205]));
+        *is_changed = made.as_ref().err().is_none_or(|error| held.is_some() && !error.is_mysql_error(&[1205]));
         made?;
         let moved = async {
             for some in tables.chunks(AT_ONCE) {

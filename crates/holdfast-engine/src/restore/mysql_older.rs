@@ -53,7 +53,7 @@ impl Session<'_> {
     /// the database itself.
     async fn load_beside(&self, name: &str, beside: &str, facts: Option<&MysqlFacts>) -> Result<()> {
         let refused = match self.feed_into(Some(beside), true, None).await {
-            Err(error) if error.is_database_error(&LACKS_RIGHTS) && !self.plan.options.no_owner => error,
+            Err(error) if error.is_mysql_error(&LACKS_RIGHTS) && !self.plan.options.no_owner => error,
             loaded => return loaded.map(drop),
         };
         self.context.log.line("A view runs as a user without rights to the copy. Loading it again without views.");
@@ -67,7 +67,7 @@ impl Session<'_> {
         let calls_function = self.query(&functions).await? != "0";
         for definer in definers.all() {
             self.try_views(name, &definer, calls_function).await.map_err(|error| {
-                let is_theirs = error.database_error.is_some();
+                let is_theirs = error.mysql_error.is_some();
                 if is_theirs { refused.clone() } else { error }
             })?;
         }

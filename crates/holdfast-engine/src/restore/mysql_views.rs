@@ -97,7 +97,7 @@ impl Session<'_> {
         }
         for (owner, is_calling) in owners {
             self.try_views(database, &owner, is_calling).await.map_err(|error| {
-                if error.database_error.is_none() {
+                if error.mysql_error.is_none() {
                     return error;
                 }
                 let message = format!(

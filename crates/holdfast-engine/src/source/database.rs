@@ -149,7 +149,7 @@ pub(crate) fn explain(tool: &str, exit: &Exit, lines: &[String], context: &Conte
     };
     let error = EngineError::new(code, context.log.redacted(&format!("{tool} {}{said}{hint}", ended(exit))));
     // The first number reported: a later line may be the rest of a name that contains a line break.
-    EngineError { database_error: lines.iter().find_map(|line| mysql_error(line)), ..error }
+    EngineError { mysql_error: lines.iter().find_map(|line| mysql_error(line)), ..error }
 }
 
 #[cfg(test)]
@@ -164,9 +164,9 @@ mod tests {
         for other in ["", "mysql: ERROR 1146 (42S02)", "ERROR at line 1: Unknown command", "ERROR 99999 (HY000): x"] {
             assert_eq!(mysql_error(other), None, "{other}");
         }
-        let error = EngineError { database_error: mysql_error(denied), ..EngineError::internal(denied) };
+        let error = EngineError { mysql_error: mysql_error(denied), ..EngineError::internal(denied) };
         let error = error.reworded("The view could not be read: ERROR 1146 (42S02)");
-        assert!(error.is_database_error(&[1142]) && !error.is_database_error(&[1146]));
+        assert!(error.is_mysql_error(&[1142]) && !error.is_mysql_error(&[1146]));
     }
 
     #[test]

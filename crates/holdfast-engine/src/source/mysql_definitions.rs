@@ -276,7 +276,7 @@ impl Asking<'_> {
             let shown: String =
                 some.iter().map(|name| format!("SHOW EVENTS FROM {} WHERE LENGTH(name) = 0;", quoted(name))).collect();
             self.lines(&shown).await.map_err(|error| {
-                let is_denied = error.is_database_error(&[1044]);
+                let is_denied = error.is_mysql_error(&[1044]);
                 let hint = if is_denied { " Grant the database user EVENT, so that it sees events." } else { "" };
                 error.reworded(format!("{}{hint}", error.message))
             })?;
@@ -370,15 +370,15 @@ impl Asking<'_> {
         if [&listed.schema, &listed.name].iter().any(|name| name.contains(char::is_control)) {
             return Err(unread());
         }
-        if error.is_database_error(&GONE) {
+        if error.is_mysql_error(&GONE) {
             self.at.context.log.line(format!("The {shown} was dropped meanwhile and is not in this backup."));
             return Ok(());
         }
         // 1168 is a merge table whose tables are gone; any other table that cannot be read is damaged.
-        let is_damaged = listed.kind.is_before_rows() && !error.is_database_error(&[1168]);
+        let is_damaged = listed.kind.is_before_rows() && !error.is_mysql_error(&[1168]);
         // Numbers from 2000 on are errors of the client.
-        let is_clients = error.database_error.is_none_or(|number| (2000..3000).contains(&number));
-        if error.is_database_error(&OURS) || is_damaged || is_clients {
+        let is_clients = error.mysql_error.is_none_or(|number| (2000..3000).contains(&number));
+        if error.is_mysql_error(&OURS) || is_damaged || is_clients {
             return Err(unread());
         }
         self.at.context.log.warn(format!(

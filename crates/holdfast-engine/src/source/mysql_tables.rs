@@ -284,7 +284,7 @@ impl Asking<'_> {
         match self.many_lines(&sql).await {
             Ok(lines) => lines.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>().map(Some),
             // The user lacks the privilege, or the server has no InnoDB.
-            Err(error) if error.is_database_error(&[1227, 1109]) => Ok(None),
+            Err(error) if error.is_mysql_error(&[1227, 1109]) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -207,7 +207,8 @@ impl Dispatcher {
             let before = claimed.len().checked_sub(2).and_then(|at| claimed.get(at));
             let kept = before.filter(is_start).map(|notice| notice.id);
             let newest = notices::supersede_older(&mut tx, recipient, kept, now).await?;
-            claimed.retain(|notice| notice.id >= newest || Some(notice.id) == kept);
+            let is_newest = |notice: &ClaimedNotice| newest.is_none_or(|newest| notice.id >= newest);
+            claimed.retain(|notice| is_newest(notice) || Some(notice.id) == kept);
         }
         tx.commit().await?;
         Ok(claimed)
