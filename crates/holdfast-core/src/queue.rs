@@ -9,9 +9,12 @@ use std::collections::HashMap;
 use crate::database::DatabaseEngine;
 use crate::ids::{ServerId, UserId};
 
-/// The turn of a new run: not before the highest that was served, and after all of the user's other runs.
-pub fn turn(highest_served: Option<i64>, last_of_user: Option<i64>) -> i64 {
-    highest_served.unwrap_or(0).max(last_of_user.map_or(0, |last| last + 1))
+/// The turn of a new run: not before the highest that was served, and for a long run after all of the user's other
+/// runs. Short runs need no order among themselves: they have their own places, and a limit for each user. The store
+/// computes the same when it inserts a run.
+pub fn turn(is_long: bool, highest_served: Option<i64>, last_of_user: Option<i64>) -> i64 {
+    let served = highest_served.unwrap_or(0);
+    if is_long { served.max(last_of_user.map_or(0, |last| last + 1)) } else { served }
 }
 
 /// Limits on concurrent runs, across all workers.
@@ -368,7 +371,7 @@ mod tests {
 
     impl Turns {
         fn add(&mut self, user: i64) {
-            let turn = turn(self.served, self.last.get(&user).copied());
+            let turn = turn(true, self.served, self.last.get(&user).copied());
             self.last.insert(user, turn);
             self.added += 1;
             self.queue.push((turn, self.added, user));

@@ -138,7 +138,7 @@ impl Database {
             return false;
         }
         let user = self.tasks[&task].user;
-        let turn = turn(self.served, self.last_turns.get(&user).copied());
+        let turn = turn(true, self.served, self.last_turns.get(&user).copied());
         self.last_turns.insert(user, turn);
         self.put(task, slot, RunStatus::Queued, None, attempt, turn);
         true

@@ -6,5 +6,7 @@ mod keys;
 mod schema;
 /// Units of work: all or nothing, one writer with group commit, distinct claims.
 mod transactions;
+/// The turns of queued runs.
+mod turns;
 /// The next runs of a user with very many tasks.
 mod upcoming;
