@@ -16,7 +16,7 @@ refusals! {
             "The removal of old backups is not on hold for this backup task; there is nothing to release.";
         NoBackupLeft = "no-backup-left", "There is no backup of this task any more.";
         NewerBackup { newest: i64 } = "newer-backup",
-            "The newest backup of this task is another one by now: {newest}. Look at it first.";
+            "This task has a newer backup, {newest}. Review that one first.";
         ServerInUse { tasks: Count } = "server-in-use",
             "This remote server is still used by {tasks}. Change or delete them first.";
         ServerRestored = "server-restored",

@@ -1,8 +1,8 @@
 //! The order of queued runs: fair between users, and within the limits on concurrent runs per server and per user.
 //!
-//! Each run has a turn. A user's runs get consecutive turns, and none gets a turn before the highest that was served.
-//! Whoever queues a thousand runs therefore waits behind everybody's first one, and whoever comes back again and again
-//! gets a later turn each time, so nobody waits for ever.
+//! Each run has a turn. A user's runs get consecutive turns, starting at the highest turn served so far. A user with a
+//! thousand runs therefore does not delay another user's first run. A user who keeps queueing runs gets a later turn
+//! each time, so that nobody waits for ever.
 
 use std::collections::HashMap;
 

@@ -78,8 +78,7 @@ impl Why {
 }
 
 /// Plans retention after a successful backup of `source`. The newest good backup is never removed, whatever the policy.
-/// Backups of other sources are kept: after a task was pointed elsewhere, they are all that is left of what it copied
-/// before.
+/// Backups of earlier sources of the task are kept: nothing newer replaces them.
 pub fn plan(backups: &[Stored], source: &str, policy: RetentionPolicy) -> Vec<(BackupId, Verdict)> {
     let keep = policy.number();
     let mut newest_first: Vec<&Stored> = backups.iter().collect();

@@ -80,7 +80,7 @@ fn passed_since(
     while let Some(next) = schedule.next_after(from).filter(|next| *next <= now) {
         passed.push(next);
         from = next;
-        // One more than is reported, since the newest may be the one that runs.
+        // Keeps one more than is reported, because the newest slot may be run instead of reported.
         if passed.len() > SHOWN_MISSED + 1 {
             passed.remove(0);
             dropped = Some(slot);

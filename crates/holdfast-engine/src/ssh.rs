@@ -251,17 +251,17 @@ impl Drop for Events {
     }
 }
 
-/// A stream that ends when the last owner of its lifeline is dropped. Without it, a session task whose peer stalls
+/// A stream that ends when every clone of its `KeepOpen` has been dropped. Without it, a session task whose peer stalls
 /// during the key exchange would outlive our timeout, since russh detaches the task.
 struct Tied<S> {
     inner: S,
-    lifeline: oneshot::Receiver<()>,
+    released: oneshot::Receiver<()>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Tied<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
-            Poll::Pending => match Pin::new(&mut self.lifeline).poll(cx) {
+            Poll::Pending => match Pin::new(&mut self.released).poll(cx) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(_) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
             },
@@ -285,12 +285,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tied<S> {
 }
 
 /// Held by the connection and by everything opened on it, so that the transport lives as long as it is used.
-type Lifeline = Arc<oneshot::Sender<()>>;
+type KeepOpen = Arc<oneshot::Sender<()>>;
 
 struct Session {
     handle: Handle<Events>,
     shared: Shared,
-    lifelines: Vec<Lifeline>,
+    keep_open: Vec<KeepOpen>,
     host_key: String,
 }
 
@@ -300,15 +300,15 @@ impl Session {
         stream: S,
         target: &Target,
         config: Arc<client::Config>,
-        mut lifelines: Vec<Lifeline>,
+        mut keep_open: Vec<KeepOpen>,
     ) -> Result<Self, SshError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let shared = Shared::default();
         let events = Events { shared: shared.clone(), pinned: target.pinned_host_key.clone() };
-        let (sender, lifeline) = oneshot::channel();
-        let stream = Tied { inner: BufReader::with_capacity(READ_BUFFER_BYTES, stream), lifeline };
+        let (sender, released) = oneshot::channel();
+        let stream = Tied { inner: BufReader::with_capacity(READ_BUFFER_BYTES, stream), released };
         let mut handle = client::connect_stream(config, stream, events).await.map_err(|error| {
             let is_ssh = shared.lock().offered.is_some() || matches!(error, russh::Error::NoCommonAlgo { .. });
             shared.failure(error).told(target, is_ssh)
@@ -325,10 +325,10 @@ impl Session {
             let is_broken = remaining_methods.is_empty() && handle.is_closed();
             return Err(if is_broken { shared.lost() } else { SshError::Auth(refused) });
         }
-        lifelines.push(Arc::new(sender));
+        keep_open.push(Arc::new(sender));
         let offered = shared.lock().offered.clone();
         let host_key = offered.ok_or_else(|| SshError::Protocol("the server showed no host key".to_owned()))?;
-        Ok(Self { handle, shared, lifelines, host_key })
+        Ok(Self { handle, shared, keep_open, host_key })
     }
 
     async fn disconnect(&self) {
@@ -425,7 +425,7 @@ impl Connection {
                 russh::Error::ChannelOpenFailure(reason) => SshError::Connect(format!("jump host: {reason:?}")),
                 other => outer.shared.failure(other),
             })?;
-        let inner = Session::start(channel.into_stream(), target, config, outer.lifelines.clone()).await?;
+        let inner = Session::start(channel.into_stream(), target, config, outer.keep_open.clone()).await?;
         Ok(Self { session: inner, jump: Some(outer) })
     }
 
@@ -471,7 +471,7 @@ impl Connection {
         if self.is_closed() {
             return Err(shared.lost());
         }
-        Ok(Process::new(channel, marker, shared, gone, &self.session.lifelines))
+        Ok(Process::new(channel, marker, shared, gone, &self.session.keep_open))
     }
 
     /// Opens a byte stream to the server's SFTP subsystem. The connection must be kept alive while it is used.

@@ -147,8 +147,8 @@ pub struct ClaimedNotice {
     pub created_at: DbTime,
 }
 
-/// Claims what is due for one recipient until `until`, oldest first; with `only_held`, only what was held back. A claim
-/// that takes longer is lost to others, so that a notice is delivered twice rather than never.
+/// Claims what is due for one recipient until `until`, oldest first; with `only_held`, only what was held back. If
+/// delivery takes longer than the claim, another worker may deliver the notice again: twice is better than never.
 pub async fn claim(
     tx: &mut Tx,
     recipient: Recipient,

@@ -146,9 +146,9 @@ impl WrittenRow {
 /// How many restores are considered at most: far more than are usual within the time that logs are kept.
 const MOST_WRITTEN: i64 = 500;
 
-/// The last of a user's restores that may have left something incomplete where a backup has read since `begun`: one
-/// that wrote meanwhile, or one that ended early and has not been covered by a later one. Clocks jump, so times are
-/// compared only with those of the backup, and a restore whose end lies in the future counts as having ended before it.
+/// Finds the newest restore of the user that may have left incomplete data in these places: it wrote during the backup,
+/// or it failed and no later restore replaced the same data. A restore whose end lies in the future counts as ended
+/// before the backup, because clocks can be wrong.
 pub async fn find_unfinished(
     tx: &mut Tx,
     user: UserId,

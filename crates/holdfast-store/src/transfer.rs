@@ -127,7 +127,7 @@ async fn open_row(
         }
     };
     let (id, user) = (number("id"), number("user_id"));
-    // Rows that belong to the installation have neither, and no secrets.
+    // Rows of the installation have no id, no user and no secrets.
     let place = id.or(user).zip(user.or(id));
     let mut out = Map::new();
     for ((name, kind), cell) in names.iter().zip(kinds).zip(cells) {

@@ -128,7 +128,7 @@ impl StoredArchives {
         Self { engine, store, planner: Planner { folder }, readers, reading_time, limits }
     }
 
-    /// A backup, with the right to read it: whatever reads it keeps that right until it has ended.
+    /// Opens a backup for reading and takes a reader slot, which is held until all reading threads have ended.
     async fn held(&self, backup: &BackupRow, look: Option<Look>) -> Result<(StoredBackup, Arc<Hold>)> {
         let turn = self.readers.take_turn(backup.user_id.0)?;
         let stored = self.planner.stored(&self.store, backup).await?;
@@ -150,7 +150,7 @@ impl StoredArchives {
         Err(AppError::Conflict(Conflict::NotFiles))
     }
 
-    /// Ends a look that takes too long: dropping it stops whatever reads.
+    /// Limits how long a request may read; dropping the future stops the reading thread.
     async fn in_time<T>(&self, look: BoxFuture<'_, Result<T>>) -> Result<T> {
         let done = tokio::time::timeout(self.limits.time, look).await;
         done.unwrap_or_else(|_| Err(AppError::Conflict(Conflict::ReadingTooLong)))

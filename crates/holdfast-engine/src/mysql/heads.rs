@@ -59,8 +59,7 @@ pub(super) fn head_length(statement: &[u8]) -> Option<usize> {
     head_of(statement).map(|head| head.table.name)
 }
 
-/// The line without the databases in the head of its trigger, whatever they are: both are always the one that is loaded
-/// into.
+/// Removes database names from the head of a CREATE TRIGGER line. They always name the database that is being loaded.
 pub(super) fn without_qualifiers(line: &[u8]) -> Option<Vec<u8>> {
     let TriggerHead { name, table } = head_of(line)?;
     let (mut written, mut from) = (Vec::with_capacity(line.len()), 0);

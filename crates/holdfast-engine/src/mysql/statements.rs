@@ -101,8 +101,8 @@ pub(crate) struct Statement {
     scanner: Scanner,
 }
 
-/// The longest statement. A server accepts none that is longer than one of its packets, a gibibyte at most; no routine
-/// has come near this limit.
+/// The longest accepted statement, far above any real routine. The server's own limit is its packet size, at most
+/// 1 GiB.
 const LONGEST: usize = 64 * 1024 * 1024;
 
 impl Statement {

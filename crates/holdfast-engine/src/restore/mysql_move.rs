@@ -63,7 +63,7 @@ impl Session<'_> {
         Err(EngineError::new(FailureCode::TargetNotEmpty, message))
     }
 
-    /// Whether a database that was empty holds nothing but tables of this restore: those that are no longer in the copy.
+    /// Whether the database, empty at the start, holds only tables that this restore has moved there.
     pub(super) async fn is_all_ours(&self, name: &str, copy: &str, restored: &[String]) -> bool {
         let (Ok(there), Ok(left)) = (self.tables_of(name).await, self.tables_of(copy).await) else { return false };
         there.iter().all(|table| restored.contains(table) && !left.contains(table))

@@ -42,8 +42,8 @@ fn there_query(encoding: Option<&str>) -> String {
 }
 
 impl Session<'_> {
-    /// Creates them in a database that has everything else. The error of a statement decides only about that statement:
-    /// those that are missing after all were run are run once more, one at a time.
+    /// Creates indexes and contents in a database that has everything else. Runs all of them, then runs those that are
+    /// still missing once more, one at a time, so that each error belongs to one statement.
     pub(super) async fn make_derived(&self, made: &Fresh, dump: &DumpFacts, split: &Split) -> Result<()> {
         let (name, parts) = (&made.fresh, || split.parts.iter());
         let derived = || parts().filter(|part| part.follows != Follows::EventTrigger);

@@ -8,7 +8,7 @@ use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
 use tokio::sync::watch;
 
-use super::{Lifeline, Shared, SshError};
+use super::{KeepOpen, Shared, SshError};
 
 /// How a remote command ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,10 +36,10 @@ impl Process {
         marker: &str,
         shared: &Shared,
         gone: watch::Receiver<bool>,
-        lifelines: &[Lifeline],
+        keep_open: &[KeepOpen],
     ) -> Self {
         let (read, write) = channel.split();
-        let control = Control { write: Arc::new(write), shared: shared.clone(), gone, _lifelines: lifelines.to_vec() };
+        let control = Control { write: Arc::new(write), shared: shared.clone(), gone, _keep_open: keep_open.to_vec() };
         let stdout = Stdout {
             read,
             control: control.clone(),
@@ -62,7 +62,7 @@ pub struct Control {
     write: Arc<ChannelWriteHalf<Msg>>,
     shared: Shared,
     gone: watch::Receiver<bool>,
-    _lifelines: Vec<Lifeline>,
+    _keep_open: Vec<KeepOpen>,
 }
 
 impl Control {
