@@ -3,4 +3,5 @@
 pub(crate) mod dispatcher;
 pub(crate) mod mailer;
 pub(crate) mod outbox;
+pub(crate) mod warnings;
 pub(crate) mod weekly_summary;

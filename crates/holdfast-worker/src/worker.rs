@@ -20,14 +20,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::notices::dispatcher::{self, Dispatcher};
 use crate::notices::outbox::Outbox;
-use crate::notices::weekly_summary;
+use crate::notices::{warnings, weekly_summary};
 use crate::plans::Planner;
 use crate::runs;
 use crate::schedule::corrections::Corrector;
 use crate::schedule::tick::tick;
 use crate::services::Services;
 use crate::settings::Settings;
-use crate::upkeep::{catalogue, daily_stats, expiry, removal};
+use crate::upkeep::{catalogue, daily_stats, due_reads, expiry, removal};
 
 /// How often a worker looks for work that it was not notified of: slots coming due, workers that stopped responding.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -270,7 +270,7 @@ impl Worker {
 
     /// Reports overdue tasks. Tests call this in place of waiting.
     pub async fn report_overdue(&self) -> Result<()> {
-        expiry::tell_of_overdue(&self.services).await
+        warnings::tell_of_overdue(&self.services).await
     }
 
     /// Tidies up, as happens now and then. Tests call this in place of waiting.
@@ -279,7 +279,9 @@ impl Worker {
         self.beat().await?;
         let services = &self.services;
         self.corrector.lock().await.look(&services.app, &services.settings, &self.name).await?;
-        expiry::tidy(&self.services, is_time_for_logs).await
+        expiry::delete(&self.services, is_time_for_logs).await?;
+        warnings::tell_of_tokens(&self.services).await?;
+        due_reads::queue(&self.services).await
     }
 
     /// Updates the daily statistics. Tests call this in place of waiting.
@@ -319,7 +321,7 @@ impl Worker {
             app.wake_dispatcher();
         }
         if waiting.has_overdue {
-            expiry::tell_of_overdue(&self.services).await?;
+            warnings::tell_of_overdue(&self.services).await?;
         }
         Ok((waiting, queued))
     }
