@@ -12,7 +12,7 @@ use holdfast_store::copies::{self, StoredCopy};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, Tx, backups, destinations};
 
-use super::findings::{note_lost_destination, note_state, note_verification, tell_damaged};
+use super::findings::{is_lost_destination, note_lost_destination, note_state, note_verification, tell_damaged};
 use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
 
 /// How many copies are listed in the log; the others are counted.
@@ -160,7 +160,10 @@ impl Job for Inventory {
         // What could not be checked is a problem of the destination, and must not go unnoticed day after day.
         match &self.trouble {
             Some(trouble) => note_lost_destination(tx, ending, self.destination, trouble).await?,
-            None if self.damaged.is_empty() => note_lost_destination(tx, ending, self.destination, error).await?,
+            None if is_lost_destination(error.code) => {
+                note_lost_destination(tx, ending, self.destination, error).await?;
+            }
+            None if self.damaged.is_empty() => {}
             None => destinations::update_check(tx, self.destination, None, ending.now).await?,
         }
         let mut by_task: BTreeMap<Option<TaskId>, Vec<&Damaged>> = BTreeMap::new();
