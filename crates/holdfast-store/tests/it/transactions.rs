@@ -135,7 +135,7 @@ on_both_engines! {
         app.pass_secs(62).await;
         let log = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);
         assert_eq!((&log["status"], &log["error_code"]), (&"failed".into(), &"worker_lost".into()));
-        assert!(log["output"].as_str().unwrap().contains("went away"));
+        assert!(log["output"].as_str().unwrap().contains("stopped responding"));
         let mut tx = app.app.store.begin().await.unwrap();
         let now = app.app.now();
         let id = run.id;

@@ -98,7 +98,7 @@ on_both_engines! {
         let shown = logs(&user, task).await;
         assert_eq!(shown.len(), 2);
         assert_eq!((&shown[1]["status"], &shown[1]["error_code"]), (&json!("cancelled"), &json!("skipped")));
-        assert!(shown[1]["output"].as_str().unwrap().contains("still going"));
+        assert!(shown[1]["output"].as_str().unwrap().contains("still in progress"));
         let latest = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);
         assert_eq!(latest["id"], json!(live.id.0), "the run, and not the slot that it kept from running");
         end(&app, &live, RunStatus::Successful).await;
@@ -559,7 +559,7 @@ async fn tried_once_more(app: TestApp) {
     let shown = logs(&user, task).await;
     assert_eq!(shown.iter().map(|log| log["attempt"].clone()).collect::<Vec<_>>(), [json!(1), json!(2)]);
     assert_eq!(shown[1]["trigger"], "manual");
-    assert!(shown[0]["output"].as_str().unwrap().contains("tried once more"), "{}", shown[0]);
+    assert!(shown[0]["output"].as_str().unwrap().contains("retried once"), "{}", shown[0]);
     assert_failed(&shown[1], "connect");
     // A manual run in between makes the retry unnecessary, and so does a pause.
     for step in ["run", "pause"] {
