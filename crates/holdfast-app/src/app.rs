@@ -115,14 +115,7 @@ impl App {
     }
 
     /// Records who did what, in the transaction that does it.
-    pub(crate) async fn audit(
-        &self,
-        tx: &mut Tx,
-        caller: &Caller,
-        action: impl TryInto<AuditAction, Error: std::fmt::Display>,
-        detail: &str,
-    ) -> Result<()> {
-        let action = action.try_into().map_err(|error| AppError::Internal(error.to_string()))?;
+    pub(crate) async fn audit(&self, tx: &mut Tx, caller: &Caller, action: AuditAction, detail: &str) -> Result<()> {
         self.audit_as(tx, Some(caller.user), &caller.origin, action, detail).await
     }
 

@@ -1,5 +1,6 @@
 //! Backup destinations.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::destination::DestinationDraft;
 use holdfast_core::ids::DestinationId;
 use holdfast_core::input::Input;
@@ -49,7 +50,7 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input
     destinations::update(&mut tx, &row, &draft, backups == 0, app.now()).await?;
     if row.spec != draft.spec {
         let detail = format!("{id} {} to {}", row.spec.place(), draft.spec.place());
-        app.audit(&mut tx, caller, "backup_destination.moved", &detail).await?;
+        app.audit(&mut tx, caller, AuditAction::BackupDestinationMoved, &detail).await?;
     }
     finish(app, caller, tx, id, &draft).await
 }
@@ -67,7 +68,7 @@ pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()>
         return Err(AppError::Conflict(Conflict::DestinationHolds { backups: refusal::backups(backups) }));
     }
     destinations::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, "backup_destination.deleted", &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupDestinationDeleted, &format!("{id} {}", row.label)).await?;
     Ok(tx.commit().await?)
 }
 
@@ -101,7 +102,7 @@ async fn finish(
     draft: &DestinationDraft,
 ) -> Result<DestinationRow> {
     if draft.keys.has_new() {
-        app.audit(&mut tx, caller, "backup_destination.credentials_set", &id.to_string()).await?;
+        app.audit(&mut tx, caller, AuditAction::BackupDestinationCredentialsSet, &id.to_string()).await?;
     }
     let row = written(destinations::find(&mut tx, id).await?)?;
     tx.commit().await?;

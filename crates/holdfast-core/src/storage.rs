@@ -53,12 +53,12 @@ impl Storage {
         });
         let was = current.map(|storage| storage.path.clone());
         let path = PATH.optional_line(errors, input, was, is_below_the_root);
-        check_format(errors, input);
+        let format = check_format(errors, input, current.map_or(Format::Archive, |storage| storage.format));
         Self {
             retention: RetentionPolicy::of_number(keep),
             appended_filename,
             path: path.unwrap_or_else(|| "/".to_owned()),
-            format: Format::Archive,
+            format,
         }
     }
 
@@ -95,11 +95,17 @@ fn is_below_the_root(path: &str) -> bool {
     !path.contains('\\') && path.split('/').all(|part| part != ".." && part != ".")
 }
 
-fn check_format(errors: &mut Errors, input: &Input) {
-    match FORMAT.text(input) {
-        Field::Absent | Field::Null => {}
-        Field::Value(text) if Format::parse(&text).is_some() => {}
-        Field::Value(text) if text == REPOSITORY => errors.add(FORMAT.name, Rule::NoRepository),
-        Field::Value(_) | Field::WrongType => errors.add(FORMAT.name, Rule::Choice),
-    }
+fn check_format(errors: &mut Errors, input: &Input, current: Format) -> Format {
+    let rule = match FORMAT.text(input) {
+        Field::Absent => return current,
+        Field::Null => return Format::Archive,
+        Field::Value(text) => match Format::parse(&text) {
+            Some(format) => return format,
+            None if text == REPOSITORY => Rule::NoRepository,
+            None => Rule::Choice,
+        },
+        Field::WrongType => Rule::Choice,
+    };
+    errors.add(FORMAT.name, rule);
+    current
 }

@@ -98,6 +98,7 @@ impl Engine {
         }
         Ok(BackupReport {
             content,
+            format: plan.format,
             key,
             stored_bytes: packed.stored_bytes,
             stored_sha256: packed.stored_sha256,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use holdfast_core::backup::RestoreOptions;
 use holdfast_core::content::Content;
 use holdfast_core::destination::DestinationIdentity;
+use holdfast_core::storage::Format;
 use holdfast_core::{Secret, Timestamp};
 
 use crate::archive::Counted;
@@ -41,6 +42,7 @@ pub struct BackupPlan {
     pub destination: DestinationPlan,
     pub password: Option<Secret>,
     pub label: String,
+    pub format: Format,
     pub store_path: String,
     pub appended: Option<String>,
     pub started_at: Timestamp,
@@ -52,6 +54,7 @@ pub struct BackupPlan {
 #[derive(Debug, Clone)]
 pub struct BackupReport {
     pub content: Content,
+    pub format: Format,
     pub key: String,
     pub stored_bytes: u64,
     pub stored_sha256: String,

@@ -66,6 +66,7 @@ pub struct NewBackup {
     /// Anomalies in comparison with earlier backups.
     pub signs: Vec<Sign>,
     pub content: Content,
+    pub format: Format,
     /// At least one.
     pub copies: Vec<NewCopy>,
     pub plain_bytes: i64,
@@ -83,7 +84,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         i64,
         "INSERT INTO backups (user_id, task_id, run_id, task_label, source, content, format, plain_bytes, plain_sha256,
              entries, is_encrypted, verification, created_at, source_server, suspicion, databases)
-         VALUES ($1, $2, $3, $4, $5, $6, 'archive', $7, $8, $9, $10, 'unverified', $11, $12, $13, $14)
+         VALUES ($1, $2, $3, $4, $5, $6, $15, $7, $8, $9, $10, 'unverified', $11, $12, $13, $14)
          RETURNING id",
         owner.0,
         new.task.0,
@@ -98,7 +99,8 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         DbTime(now),
         &new.source_server,
         (!new.signs.is_empty()).then(|| anomaly::signs_text(&new.signs)),
-        (!new.databases.is_empty()).then(|| serde_json::json!(new.databases).to_string())
+        (!new.databases.is_empty()).then(|| serde_json::json!(new.databases).to_string()),
+        new.format.as_str()
     )?;
     if let Some(password) = &new.password {
         write_secret!(tx, "backups", "password_sealed", id, owner, &SecretChange::Set(password.clone()));

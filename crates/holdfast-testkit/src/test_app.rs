@@ -232,6 +232,7 @@ impl TestUser {
             source_server: "root@web.example.org:22".into(),
             signs: Vec::new(),
             content: Content::Files,
+            format: holdfast_core::storage::Format::Archive,
             copies: vec![NewCopy {
                 destination: DestinationId(settings["backup_destination_id"].as_i64().expect("a destination")),
                 locator: format!("task-{task}-{run}.tar.zst"),

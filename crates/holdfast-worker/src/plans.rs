@@ -57,6 +57,7 @@ impl Planner {
             destination,
             password,
             label: settings.label.clone(),
+            format: settings.spec.storage.format,
             store_path: settings.spec.storage.path.clone(),
             appended: settings.spec.storage.appended_filename.clone(),
             started_at: app.now(),

@@ -103,6 +103,7 @@ impl Job for Backup {
             source_server: server.clone(),
             signs: assessment.judgement.signs.clone(),
             content: report.content,
+            format: report.format,
             copies: vec![NewCopy {
                 destination: settings.destination,
                 locator: report.key.clone(),

@@ -50,6 +50,7 @@ pub async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &
         source_server: String::new(),
         signs: Vec::new(),
         content,
+        format: holdfast_core::storage::Format::Archive,
         copies: vec![NewCopy {
             destination: DestinationId(bench.destination),
             locator: key,

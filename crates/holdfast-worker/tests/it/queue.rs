@@ -814,6 +814,7 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
             source_server: String::new(),
             signs: Vec::new(),
             content,
+            format: holdfast_core::storage::Format::Archive,
             copies: vec![NewCopy {
                 destination: DestinationId(bench.destination),
                 locator: format!("{}.dump", content.as_str()),
