@@ -195,7 +195,8 @@ fn is_folder(path: &str) -> bool {
     path == "/" || (!path.starts_with('~') && parts.clone().all(|part| !part.is_empty() && part != ".."))
 }
 
-fn is_fingerprint(text: &str) -> bool {
+/// Whether this is the fingerprint of a host key, as `ssh-keygen -l` prints it.
+pub fn is_fingerprint(text: &str) -> bool {
     let base64 = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
     text.strip_prefix("SHA256:").is_some_and(|hash| hash.len() == 43 && hash.bytes().all(base64))
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_app::AppError;
 use holdfast_app::transfer::{self, Destination, Document, FOLDER, ImportOptions};
+use holdfast_core::destination::sftp::is_fingerprint;
 use holdfast_core::destination::{DestinationSpec, S3Settings, SftpDestination};
 use holdfast_core::run::{FailureCode, stored_line};
 use holdfast_engine::sealed_document::{self, Packer};
@@ -198,6 +199,9 @@ impl BootstrapSource {
         let password = password.ok_or_else(|| {
             Failure::settings("set HOLDFAST_SFTP_PASSWORD (or …_FILE), or mount the folder and pass its path")
         })?;
+        if self.host_key.as_deref().is_some_and(|key| !is_fingerprint(key)) {
+            return Err(Failure::settings("--host-key is a fingerprint such as SHA256:…, as ssh-keygen -l prints it"));
+        }
         let host_key = Some(self.host_key.clone().unwrap_or_else(|| UNKNOWN.to_owned()));
         let spec = DestinationSpec::Sftp(SftpDestination { has_password: true, host_key, ..sftp });
         let local = DestinationPlan::local(PathBuf::new(), None);

@@ -253,6 +253,8 @@ async fn a_server_and_the_master_key_bring_everything_back() {
     let (code, said) = bootstrap(&[], PasswordServer::PASSWORD);
     assert!(code == Some(1) && said.contains(storage.fingerprint()) && said.contains("--host-key"), "{said}");
     assert_eq!(storage.tries(), tries, "nobody whose key was not named gets the password");
+    let (code, said) = bootstrap(&["--host-key", "ssh-ed25519"], PasswordServer::PASSWORD);
+    assert!(code == Some(2) && said.contains("--host-key is a fingerprint"), "{said}");
     let key = ["--host-key", storage.fingerprint()];
     let (code, said) = bootstrap(&key, "wrong");
     assert!(code == Some(1) && said.contains("refused the user or the password"), "{said}");
