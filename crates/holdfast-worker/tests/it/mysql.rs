@@ -144,7 +144,11 @@ async fn a_whole_mariadb_server_is_replaced_only_when_all_of_it_was_loaded() {
     mariadb.sql("", "CREATE TABLE mysql.ops (a INT); CREATE VIEW sys.mine AS SELECT 1; CREATE FUNCTION mysql.f() RETURNS INT RETURN 1");
     let backup = bench.back_up(task).await;
     let log = bench.latest_log(task).await;
-    assert!(output(&log).contains("keep them in a database of your own: mysql.ops, sys.mine, mysql.f."), "{}", output(&log));
+    assert!(
+        output(&log).contains("keep them in a database of your own: mysql.ops, sys.mine, mysql.f."),
+        "{}",
+        output(&log)
+    );
     assert_eq!(backup["content"], "mysql-server");
     let said = |sql: &str| mariadb.sql("", sql).trim().to_owned();
     let states = [

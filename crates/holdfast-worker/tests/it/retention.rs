@@ -156,7 +156,7 @@ on_both_engines! {
         assert_eq!(bench.ids(task).await, ids(&[&old, &small]));
         let seen = |backup: &Value| json!({"backup_id": backup["id"]});
         let refused = client.post(&release, seen(&old)).await.expect(409);
-        assert!(refused["message"].as_str().unwrap().contains(&format!("by now: {}.", small["id"])), "{refused}");
+        assert!(refused["message"].as_str().unwrap().contains(&format!("newer backup, {}.", small["id"])), "{refused}");
         client.post(&release, json!({"backup_id": "x"})).await.expect(422);
         client.post(&release, json!({"backup_id": 0})).await.expect(422);
         let released = client.post(&release, seen(&small)).await.data(200);
