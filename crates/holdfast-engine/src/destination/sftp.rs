@@ -393,7 +393,8 @@ impl BlobStore for Sftp {
                     return Err(error);
                 }
                 let accepted = match client.rename(part.as_bytes(), path.as_bytes()).await {
-                    Ok(()) => self.accepted(true),
+                    // The server of this connection need not offer what the first one did.
+                    Ok(()) => self.accepted(client.extensions().fsync),
                     Err(error) if error.is_final() => return Err(error),
                     // An earlier attempt may have succeeded without our learning of it.
                     Err(error) if !holds(client, &path, &body).await? => return Err(error),
