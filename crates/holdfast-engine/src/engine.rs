@@ -1,5 +1,5 @@
 //! The engine: the settings and resources that all runs share. Its work is implemented in `backup`, `restore`,
-//! `stored`, `server` and `probe`.
+//! `stored`, `objects`, `server` and `probe`.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const UPLOAD_MEMORY_BYTES: usize = 128 * 1024 * 1024;
 pub struct Engine {
     pub(crate) settings: Arc<Settings>,
     pub(crate) pool: Pool,
-    pub(crate) turn: KeyDerivation,
+    pub(crate) key_derivation: KeyDerivation,
     pub(crate) memory: Arc<Semaphore>,
 }
 
@@ -36,7 +36,7 @@ impl Engine {
         Ok(Self {
             settings: Arc::new(settings),
             pool: Pool::start(threads)?,
-            turn: KeyDerivation::default(),
+            key_derivation: KeyDerivation::default(),
             memory: Arc::new(Semaphore::new(UPLOAD_MEMORY_BYTES / destination::PERMIT_BYTES)),
         })
     }

@@ -7,13 +7,17 @@ mod context;
 pub mod destination;
 mod dialect;
 mod dialects;
+mod download;
 pub mod egress;
 mod engine;
 mod error;
 mod extract;
+mod format;
+mod formats;
 #[doc(hidden)]
 pub mod fuzzing;
 mod mysql;
+mod objects;
 mod plan;
 pub mod postgres;
 mod probe;
@@ -26,10 +30,12 @@ pub mod sftp;
 mod source;
 pub mod ssh;
 mod stored;
+mod thread;
 
 pub use archive::{Archive, Counted, Entry, FRAME_BYTES, Manifest};
 pub use context::{Contact, Context, Log, OnWrite, WriteNote};
 pub use destination::{DestinationPlan, DestinationSettings, Journal, Proven};
+pub use download::Download;
 pub use egress::Egress;
 pub use engine::{Engine, Settings};
 pub use error::{EngineError, Result};
@@ -41,4 +47,3 @@ pub use plan::{
 pub use probe::Probe;
 pub use progress::{Counts, Progress};
 pub use remote::{RemoteSettings, Server};
-pub use stored::Download;

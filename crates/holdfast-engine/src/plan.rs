@@ -55,7 +55,8 @@ pub struct BackupPlan {
 pub struct BackupReport {
     pub content: Content,
     pub format: Format,
-    pub key: String,
+    /// Where it is at the destination; the format says what this is.
+    pub locator: String,
     pub stored_bytes: u64,
     pub stored_sha256: String,
     pub plain_bytes: u64,
@@ -71,7 +72,8 @@ pub struct BackupReport {
 #[derive(Debug, Clone)]
 pub struct StoredBackup {
     pub destination: DestinationPlan,
-    pub key: String,
+    pub format: Format,
+    pub locator: String,
     pub content: Content,
     pub size_bytes: u64,
     pub sha256: String,

@@ -34,7 +34,7 @@ use crate::dialects;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport, RestoreTarget, StoredBackup};
 use crate::remote::{self, Remote, connect};
-use crate::stored::on_thread;
+use crate::thread::on_thread;
 
 impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {

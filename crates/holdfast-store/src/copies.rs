@@ -3,6 +3,7 @@
 use holdfast_core::Timestamp;
 use holdfast_core::backup::Verification;
 use holdfast_core::ids::{BackupId, CopyId, DestinationId, UserId};
+use holdfast_core::storage::Format;
 
 use crate::{DbTime, DbWord, Result, StoreError, Tx};
 
@@ -127,6 +128,8 @@ pub struct DueRow {
     pub backup_id: BackupId,
     #[sqlx(try_from = "i64")]
     pub destination_id: DestinationId,
+    #[sqlx(try_from = "String")]
+    pub format: Format,
     pub locator: String,
     pub remove_attempts: i64,
 }
@@ -136,9 +139,10 @@ pub async fn list_to_remove(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
     fetch_all!(
         tx,
         DueRow,
-        "SELECT id, user_id, backup_id, destination_id, locator, remove_attempts FROM backup_copies
-         WHERE remove_after IS NOT NULL AND removed_at IS NULL AND remove_after <= $1
-         ORDER BY remove_after, id LIMIT $2",
+        "SELECT c.id, c.user_id, c.backup_id, c.destination_id, b.format, c.locator, c.remove_attempts
+         FROM backup_copies c JOIN backups b ON b.id = c.backup_id
+         WHERE c.remove_after IS NOT NULL AND c.removed_at IS NULL AND c.remove_after <= $1
+         ORDER BY c.remove_after, c.id LIMIT $2",
         DbTime(now),
         limit
     )

@@ -258,7 +258,7 @@ impl Archives for StoredArchives {
         let (stored, _) = self.held(backup, None).await?;
         let (size, pieces) = self.engine.download(&stored).await.map_err(refused)?;
         let pieces = forwarded(pieces, None);
-        Ok(Download { file_name: last_part(&stored.key).to_owned(), size: Some(size), pieces })
+        Ok(Download { file_name: last_part(&stored.locator).to_owned(), size: Some(size), pieces })
     }
 
     async fn download_folder(&self, backup: &BackupRow, path: &str) -> Result<Download> {

@@ -98,7 +98,8 @@ impl Planner {
         let mut tx = store.read().await?;
         Ok(StoredBackup {
             destination: self.destination(&mut tx, backup.destination_id).await?,
-            key: backup.locator.clone(),
+            locator: backup.locator.clone(),
+            format: backup.format,
             content: backup.content,
             size_bytes: u64::try_from(backup.size_bytes).unwrap_or(0),
             sha256: backup.sha256.clone(),

@@ -51,12 +51,12 @@ impl<S: Read> Stream<S> {
         source: S,
         is_encrypted: bool,
         password: Option<&Secret>,
-        turn: &KeyDerivation,
+        key_derivation: &KeyDerivation,
         written: Written<'_>,
     ) -> Result<Self> {
         match (is_encrypted, password) {
             (false, _) => Ok(Self::Plain(source)),
-            (true, Some(password)) => turn.open(source, password, written).map(Self::Sealed),
+            (true, Some(password)) => key_derivation.open(source, password, written).map(Self::Sealed),
             (true, None) => {
                 Err(EngineError::new(FailureCode::WrongPassword, "This backup is encrypted; its password is required."))
             }
@@ -73,10 +73,10 @@ pub(crate) fn plain<S: Read>(
     source: S,
     is_encrypted: bool,
     password: Option<&Secret>,
-    turn: &KeyDerivation,
+    key_derivation: &KeyDerivation,
     stop: &CancellationToken,
 ) -> Result<impl Read + use<S>> {
-    let stream = Stream::open(source, is_encrypted, password, turn, Written::ByUs(stop))?;
+    let stream = Stream::open(source, is_encrypted, password, key_derivation, Written::ByUs(stop))?;
     let buffered = BufReader::with_capacity(BUFFER_BYTES, stream);
     let decoder = decompress(buffered, WINDOW_LOG).map_err(|error| damaged(&error))?;
     Ok(ToTheEnd { decoder })
@@ -135,8 +135,8 @@ impl<S: Read + Seek> Archive<S> {
     /// Opens an archive. With a password it must be encrypted; if it is not, it is damaged or was replaced. A wrong
     /// password is reported here, before anything is written.
     pub fn open(source: S, password: Option<&Secret>) -> Result<Self> {
-        let (turn, written) = (KeyDerivation::default(), Written::ByAnybody);
-        let stream = Stream::open(source, password.is_some(), password, &turn, written)?;
+        let (key_derivation, written) = (KeyDerivation::default(), Written::ByAnybody);
+        let stream = Stream::open(source, password.is_some(), password, &key_derivation, written)?;
         let window_log = FOREIGN_WINDOW_LOG;
         Ok(Self { stream, window_log, recorded: Recorded::NOTHING, stop: CancellationToken::new() })
     }
@@ -145,11 +145,11 @@ impl<S: Read + Seek> Archive<S> {
     pub(crate) fn open_stored(
         source: S,
         backup: &StoredBackup,
-        turn: &KeyDerivation,
+        key_derivation: &KeyDerivation,
         stop: &CancellationToken,
     ) -> Result<Self> {
         let (is_encrypted, password) = (backup.is_encrypted, backup.password.as_ref());
-        let stream = Stream::open(source, is_encrypted, password, turn, Written::ByUs(stop))?;
+        let stream = Stream::open(source, is_encrypted, password, key_derivation, Written::ByUs(stop))?;
         // For a dump, the recorded number is that of its tables, which are not listed in the index.
         let entries = (backup.content == Content::Files).then_some(backup.entries);
         let recorded = Recorded { entries, plain_bytes: backup.plain_bytes };

@@ -142,20 +142,20 @@ mod tests {
 
     #[test]
     fn a_header_without_end_is_damage() {
-        let (turn, password) = (KeyDerivation::default(), Secret::new("password".to_owned()));
+        let (key_derivation, password) = (KeyDerivation::default(), Secret::new("password".to_owned()));
         let mut bytes = sealed(10, &password);
         let end = bytes.windows(4).position(|four| four == b"\n---").unwrap();
         bytes.splice(end..end, b"\n-> x\n".repeat(1_000_000));
-        let error = turn.open(&bytes[..], &password, Written::ByAnybody).err().unwrap();
+        let error = key_derivation.open(&bytes[..], &password, Written::ByAnybody).err().unwrap();
         assert_eq!(error.code, FailureCode::Corrupt);
         assert!(error.message.contains("longer than"), "{}", error.message);
     }
 
     #[test]
     fn a_stored_backup_asks_for_no_more_work_than_ours_do() {
-        let (turn, password, stop) =
+        let (key_derivation, password, stop) =
             (KeyDerivation::default(), Secret::new("password".to_owned()), CancellationToken::new());
-        let code = |bytes: &[u8], written| turn.open(bytes, &password, written).err().map(|error| error.code);
+        let code = |bytes: &[u8], written| key_derivation.open(bytes, &password, written).err().map(|error| error.code);
         let (ours, hard) = (sealed(WORK_FACTOR, &password), sealed(WORK_FACTOR + 1, &password));
         assert_eq!(code(&ours, Written::ByUs(&stop)), None);
         assert_eq!(code(&hard, Written::ByAnybody), None);

@@ -124,10 +124,10 @@ pub(crate) enum Out<W: Write> {
 
 impl<W: Write> Out<W> {
     /// With a password, this derives a key, which takes time and a lot of memory.
-    pub(crate) fn open(sink: W, password: Option<&Secret>, turn: &KeyDerivation) -> Result<Self> {
+    pub(crate) fn open(sink: W, password: Option<&Secret>, key_derivation: &KeyDerivation) -> Result<Self> {
         let sink = Hashed { sink, hash: Sha256::new(), bytes: 0 };
         match password {
-            Some(password) => turn.seal(sink, password).map(Self::Sealed).map_err(failed),
+            Some(password) => key_derivation.seal(sink, password).map(Self::Sealed).map_err(failed),
             None => Ok(Self::Plain(sink)),
         }
     }

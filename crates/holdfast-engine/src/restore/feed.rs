@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use crate::Engine;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
+use crate::format::Whole;
 use crate::plan::StoredBackup;
 use crate::remote::{self, Pace, stalled};
 use crate::ssh::{Connection, Control, Exit, Process, SshError};
-use crate::stored::Whole;
 
 /// How many pieces may wait to be sent to the server.
 const WAITING_PIECES: usize = 8;

@@ -22,11 +22,12 @@ use crate::archive::{
 };
 use crate::context::Context;
 use crate::error::{EngineError, Result};
+use crate::format::Whole;
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::remote::{self, Pace, Script, ended};
 use crate::source::sftp::{self, Held, SftpTarget};
 use crate::ssh::{Connection, Exit, Process};
-use crate::stored::Whole;
+use crate::thread::on_thread;
 
 /// What is known about the target before anything is written.
 struct TargetFacts {
@@ -432,7 +433,7 @@ done' sh
         let (backup, context) = (plan.backup.clone(), context.clone());
         let (root, runtime) = (path.to_owned(), Handle::current());
         let (overwrite, no_owner) = (selection.overwrites(), plan.options.no_owner);
-        crate::stored::on_thread(move || {
+        on_thread(move || {
             let mut target = SftpTarget::new(client, &root, (overwrite, no_owner), runtime, &context);
             let mut on_member = |member: &Member| {
                 context.progress.add_file();

@@ -28,7 +28,7 @@ use crate::source::database::{self, Login};
 use crate::source::postgres::{self, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
-use crate::stored::on_thread;
+use crate::thread::on_thread;
 
 impl Engine {
     pub(crate) async fn restore_postgres_server(

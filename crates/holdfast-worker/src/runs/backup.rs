@@ -64,9 +64,9 @@ impl Job for Backup {
 
     fn summary(&self) -> String {
         let Some(done) = &self.done else { return String::new() };
-        let BackupReport { stored_bytes, key, stored_sha256, plain_bytes, entries, .. } = &done.report;
+        let BackupReport { stored_bytes, locator, stored_sha256, plain_bytes, entries, .. } = &done.report;
         format!(
-            "Stored {stored_bytes} bytes as {key} (SHA-256 {stored_sha256}), from {plain_bytes} bytes in {entries} \
+            "Stored {stored_bytes} bytes as {locator} (SHA-256 {stored_sha256}), from {plain_bytes} bytes in {entries} \
              entries. The destination confirmed it."
         )
     }
@@ -106,7 +106,7 @@ impl Job for Backup {
             format: report.format,
             copies: vec![NewCopy {
                 destination: settings.destination,
-                locator: report.key.clone(),
+                locator: report.locator.clone(),
                 size_bytes: number(report.stored_bytes),
                 sha256: report.stored_sha256.clone(),
             }],
@@ -158,7 +158,7 @@ impl Job for Backup {
     /// Keeps an object that is on record after all, for example when only the answer to a commit was lost.
     async fn discard(&self, services: &Services) {
         let Some(done) = &self.done else { return };
-        let key = &done.report.key;
+        let key = &done.report.locator;
         let recorded = async {
             let mut tx = services.app.store.read().await?;
             copies::is_recorded(&mut tx, done.settings.destination, key).await
@@ -171,7 +171,7 @@ impl Job for Backup {
                 return;
             }
         }
-        if let Err(error) = services.engine.discard(&done.destination, key, None).await {
+        if let Err(error) = services.engine.discard_upload(&done.destination, key, None).await {
             tracing::warn!(key, %error, "an object that belongs to no run was left behind");
         }
     }

@@ -65,7 +65,7 @@ impl Job for CheckDestination {
         let Some((destination, key)) = self.written.clone() else { return };
         let engine = services.engine.clone();
         tokio::spawn(async move {
-            let discarded = tokio::time::timeout(CLEAR_UP_LIMIT, engine.discard(&destination, &key, None)).await;
+            let discarded = tokio::time::timeout(CLEAR_UP_LIMIT, engine.discard_upload(&destination, &key, None)).await;
             if !matches!(discarded, Ok(Ok(()))) {
                 tracing::warn!(key, "the object of a check that timed out may have been left at its destination");
             }

@@ -95,7 +95,7 @@ impl Job for Inventory {
         self.on_record = on_record.len();
         log.line(format!("Looking for {} backups at {}.", on_record.len(), plan.spec.place()));
         let keys: Vec<String> = on_record.iter().map(|copy| copy.locator.clone()).collect();
-        let sizes = services.engine.sizes(&plan, &keys, working.context).await?;
+        let sizes = services.engine.object_sizes(&plan, &keys, working.context).await?;
         let mut first_error = None;
         for (copy, size) in on_record.into_iter().zip(sizes) {
             let size = match size {

@@ -42,7 +42,7 @@ impl Job for Restore {
         let draft = draft.ok_or_else(|| EngineError::internal("the request of this restore is gone"))?;
         let (plan, jump) = services.planner.restore(&services.app, &backup, &draft).await.map_err(of_app)?;
         contacts.note(&plan.server, draft.server, jump);
-        working.context.log.line(format!("Restoring {}.", plan.backup.key));
+        working.context.log.line(format!("Restoring {}.", plan.backup.locator));
         let context = Context { on_write: Some(write_mark(working)), ..working.context.clone() };
         self.report = Some(Box::pin(services.engine.restore(&plan, &context)).await?);
         Ok(())

@@ -18,7 +18,7 @@ impl Job for Verify {
     async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
         let services = working.services;
         let stored = services.planner.stored_by_id(&services.app.store, self.backup).await.map_err(of_app)?;
-        working.context.log.line(format!("Reading {} back, {} bytes.", stored.key, stored.size_bytes));
+        working.context.log.line(format!("Reading {} back, {} bytes.", stored.locator, stored.size_bytes));
         services.engine.verify(&stored, working.context).await
     }
 

@@ -99,7 +99,7 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
         return Ok(());
     }
     tx.commit().await?;
-    let put = engine.put(&destination, &key, sealed.into()).await;
+    let put = engine.put_object(&destination, &key, sealed.into()).await;
     put.map_err(|error| AppError::Unavailable(error.message))?;
     let pause = (bytes / BYTES_PER_PAUSE_SEC).clamp(LEAST_PAUSE_SECS, MOST_PAUSE_SECS);
     let written = Written { key: &key, bytes, at, next_at: later(app.now(), pause) };
@@ -125,13 +125,13 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
 
 /// Removes an older catalogue. A bucket may forbid that, which does no harm: older ones are not read.
 async fn remove(engine: &Engine, destination: &DestinationPlan, key: &str) -> bool {
-    let removed = engine.remove(destination, key).await;
+    let removed = engine.remove_object(destination, key).await;
     removed.inspect_err(|error| tracing::debug!(key, error = error.message, "keeping an older catalogue")).is_ok()
 }
 
 /// Removes a catalogue that was begun but not recorded as finished, whole or in part.
 async fn discard(engine: &Engine, destination: &DestinationPlan, key: &str) {
-    if let Err(error) = engine.discard(destination, key, None).await {
+    if let Err(error) = engine.discard_upload(destination, key, None).await {
         tracing::debug!(key, error = error.message, "an unfinished catalogue could not be removed");
     }
 }

@@ -186,8 +186,10 @@ impl Leftover {
         let engine: &Engine = engine;
         let destination = destination(app, planner, self.destination()).await?;
         let removed = match self {
-            Self::Copy(copy) => engine.remove(&destination, &copy.locator).await,
-            Self::Upload(upload) => engine.discard(&destination, &upload.object_key, upload.upload_id.as_deref()).await,
+            Self::Copy(copy) => engine.remove(copy.format, &destination, &copy.locator).await,
+            Self::Upload(upload) => {
+                engine.discard_upload(&destination, &upload.object_key, upload.upload_id.as_deref()).await
+            }
         };
         removed.map_err(|error| AppError::Unavailable(error.message))
     }

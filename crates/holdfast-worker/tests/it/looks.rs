@@ -237,7 +237,8 @@ fn stored(bench: &Bench, backup: &serde_json::Value) -> StoredBackup {
     let text = |key: &str| backup[key].as_str().unwrap().to_owned();
     StoredBackup {
         destination: DestinationPlan::local(bench.stored_folder(), None),
-        key: text("key"),
+        locator: text("key"),
+        format: holdfast_core::storage::Format::Archive,
         content: holdfast_core::content::Content::Files,
         size_bytes: backup["size_bytes"].as_u64().unwrap(),
         sha256: text("sha256"),

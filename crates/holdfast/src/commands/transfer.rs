@@ -238,7 +238,7 @@ pub async fn bootstrap(settings: &Settings, place: &BootstrapSource, is_paused: 
     let plan = place.plan(settings).await?;
     let engine = Engine::new(settings.engine.clone())
         .map_err(|error| Failure::other(format!("cannot start the compression threads: {error}")))?;
-    let keys = engine.list(&plan, "", KEYS).await.map_err(explain)?;
+    let keys = engine.list_objects(&plan, "", KEYS).await.map_err(explain)?;
     if keys.len() >= KEYS {
         return Err(Failure::other(format!("{} has too many objects to search", place.place)));
     }
@@ -333,7 +333,7 @@ async fn open(
     plan: &DestinationPlan,
     key: &str,
 ) -> Result<Option<Document>, Failure> {
-    let sealed = engine.get(plan, key, CATALOGUE_BYTES).await.map_err(explain)?;
+    let sealed = engine.read_object(plan, key, CATALOGUE_BYTES).await.map_err(explain)?;
     let opened = holdfast_store::open_file(&settings.master_key, &sealed).map_err(AppError::from)?;
     let Some(packed) = opened else { return Ok(None) };
     Ok(Some(Document::of(&sealed_document::expand(&packed).map_err(explain)?)?))

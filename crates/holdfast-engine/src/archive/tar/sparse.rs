@@ -69,24 +69,24 @@ pub(super) fn map_text(parts: &[Part], size: u64) -> Vec<u8> {
 }
 
 /// Reads a file with holes as it was, with zeros for the holes.
-pub(crate) struct Expanded<'a, R> {
+pub(crate) struct Expanded<R> {
     input: R,
-    parts: std::slice::Iter<'a, Part>,
+    parts: std::vec::IntoIter<Part>,
     part: Part,
     position: u64,
     size: u64,
 }
 
-impl<'a, R: Read> Expanded<'a, R> {
-    pub(crate) fn new(input: R, parts: &'a [Part], size: u64) -> Self {
-        Self { input, parts: parts.iter(), part: Part { offset: 0, length: 0 }, position: 0, size }
+impl<R: Read> Expanded<R> {
+    pub(crate) fn new(input: R, parts: Vec<Part>, size: u64) -> Self {
+        Self { input, parts: parts.into_iter(), part: Part { offset: 0, length: 0 }, position: 0, size }
     }
 }
 
-impl<R: Read> Read for Expanded<'_, R> {
+impl<R: Read> Read for Expanded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.part.length == 0 && self.part.offset < self.size {
-            self.part = self.parts.next().copied().unwrap_or(Part { offset: self.size, length: 0 });
+            self.part = self.parts.next().unwrap_or(Part { offset: self.size, length: 0 });
             if self.position < self.part.offset {
                 break;
             }

@@ -15,7 +15,7 @@ fn read_all(archive: &[u8]) -> io::Result<Vec<(Member, Vec<u8>)>> {
     while let Some((member, _)) = reader.next()? {
         let mut content = Vec::new();
         match member.parts.clone() {
-            Some(parts) => Expanded::new(&mut reader, &parts, member.size).read_to_end(&mut content)?,
+            Some(parts) => Expanded::new(&mut reader, parts, member.size).read_to_end(&mut content)?,
             None => reader.read_to_end(&mut content)?,
         };
         members.push((member, content));

@@ -1,0 +1,159 @@
+//! The interface of storage formats: how a backup is written to a destination, and how it is read. Implementations and
+//! the registry are in `formats`.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use holdfast_core::content::Content;
+use holdfast_core::random;
+use holdfast_core::run::FailureCode;
+use sha2::{Digest as _, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use crate::Engine;
+use crate::archive::{Entry, Manifest, Packed};
+use crate::context::Context;
+use crate::destination::{BlobStore, Blocks, DestinationPlan, Journal};
+use crate::dialect::Dialect;
+use crate::download::Download;
+use crate::error::{EngineError, Result, classify};
+use crate::plan::{BackupPlan, DatabasePlan, FilesSource, StoredBackup};
+use crate::remote::Remote;
+use crate::source::{Outlet, files};
+
+#[async_trait]
+pub(crate) trait BackupFormat: Send + Sync {
+    /// Prepares to write a backup. This happens while the connection to the server is being established.
+    async fn begin(
+        &self,
+        engine: &Engine,
+        plan: &BackupPlan,
+        store: Arc<dyn BlobStore>,
+    ) -> Result<Box<dyn BackupWriter>>;
+
+    /// Opens all of a backup for reading, with progress towards its size. Reports a wrong password.
+    async fn open_whole(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<Whole>;
+
+    /// Opens a backup to list its entries or to read single files, until `stop` is cancelled. Reports a wrong password.
+    async fn open_entries(
+        &self,
+        engine: &Engine,
+        backup: &StoredBackup,
+        stop: &CancellationToken,
+    ) -> Result<Box<dyn StoredEntries>>;
+
+    /// Downloads the backup as one file; also returns the size of the file.
+    async fn download(&self, engine: &Engine, backup: &StoredBackup) -> Result<(u64, Download)>;
+
+    /// Removes a backup from its destination. One that is no longer there is not an error.
+    async fn remove(&self, engine: &Engine, destination: &DestinationPlan, locator: &str) -> Result<()>;
+}
+
+/// Writes one backup.
+#[async_trait]
+pub(crate) trait BackupWriter: Send {
+    /// Reads the source and writes it to the destination. What is returned is stored and confirmed; on error, everything
+    /// left behind at the destination is recorded in the journal.
+    async fn write(self: Box<Self>, engine: &Engine, job: BackupJob<'_>) -> Result<WrittenBackup>;
+}
+
+/// A backup to be written.
+pub(crate) struct BackupJob<'a> {
+    pub at: Remote<'a>,
+    pub plan: &'a BackupPlan,
+    pub input: Input<'a>,
+    pub manifest: Manifest,
+    /// The estimated number of plain bytes; 0 if it is unknown.
+    pub expected_bytes: u64,
+    pub journal: Arc<dyn Journal>,
+}
+
+pub(crate) struct WrittenBackup {
+    pub locator: String,
+    pub packed: Packed,
+}
+
+/// What a backup copies, once the engine of a database is known.
+#[derive(Clone, Copy)]
+pub(crate) enum Input<'a> {
+    Files(&'a FilesSource),
+    Database(&'static dyn Dialect, &'a DatabasePlan),
+}
+
+impl Input<'_> {
+    pub(crate) fn content(self) -> Content {
+        match self {
+            Self::Files(_) => Content::Files,
+            Self::Database(dialect, source) => Content::of_database(dialect.engine(), source.name.is_some()),
+        }
+    }
+
+    /// Sends all of it to `outlet`: a tar archive or a dump.
+    pub(crate) async fn send(self, at: Remote<'_>, plan: &BackupPlan, outlet: &mut Outlet) -> Result<()> {
+        match self {
+            Self::Files(source) => {
+                files::pump(at.connection, source, at.settings, at.context, (outlet, plan.started_at)).await
+            }
+            Self::Database(dialect, source) => dialect.dump(at, source, outlet).await,
+        }
+    }
+}
+
+/// The entries of a stored backup. All methods block, so they must run on a separate thread.
+pub(crate) trait StoredEntries: Send {
+    /// `None` if the backup was not written by us.
+    fn manifest(&mut self) -> Result<Option<Manifest>>;
+
+    /// Visits every entry in order. The visitor returns whether to continue.
+    fn visit(&mut self, visitor: &mut dyn FnMut(&Entry) -> Result<bool>) -> Result<()>;
+
+    /// Opens one file; a hard link is resolved to its file.
+    fn open_file(&mut self, path: &str) -> Result<(Entry, Box<dyn Read + '_>)>;
+}
+
+/// A backup that is read completely, as one plain stream: a tar archive or a dump.
+pub(crate) struct Whole {
+    pub plain: Hashing<Box<dyn Read + Send>>,
+    confirm: Confirm,
+}
+
+/// Checks the stored bytes, once all of them have been read. Returns their hashes, if later readings are to be compared
+/// with them.
+type Confirm = Box<dyn FnOnce() -> Result<Option<Blocks>> + Send>;
+
+impl Whole {
+    pub(crate) fn new(plain: Box<dyn Read + Send>, confirm: Confirm) -> Self {
+        Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, confirm }
+    }
+
+    /// Reads the rest, and checks that everything is what was backed up.
+    pub(crate) fn finish(mut self, backup: &StoredBackup) -> Result<()> {
+        io::copy(&mut self.plain, &mut io::sink())
+            .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
+        let blocks = (self.confirm)()?;
+        if random::hex(&self.plain.hash.finalize()) != backup.plain_sha256 {
+            return Err(EngineError::corrupt("The content differs from what was backed up."));
+        }
+        if let (Some(proven), Some(blocks)) = (&backup.proven, blocks) {
+            blocks.prove(proven);
+        }
+        Ok(())
+    }
+}
+
+/// Counts and hashes what is read.
+pub(crate) struct Hashing<R> {
+    reader: R,
+    hash: Sha256,
+    pub bytes: u64,
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.hash.update(&buffer[..read]);
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,13 @@
+//! The storage formats. To add one: a file below this module, a line in `of`, and its name in core.
+
+mod archive;
+
+use holdfast_core::storage::Format;
+
+use crate::format::BackupFormat;
+
+pub(crate) fn of(format: Format) -> &'static dyn BackupFormat {
+    match format {
+        Format::Archive => &archive::ArchiveFormat,
+    }
+}

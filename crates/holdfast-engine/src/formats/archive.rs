@@ -1,0 +1,75 @@
+//! Archives: each backup is one object, whose key is the locator.
+
+mod read;
+mod write;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use crate::Engine;
+use crate::archive::Archive;
+use crate::context::Context;
+use crate::destination::{BlobStore, DestinationPlan, ObjectReader, Opened};
+use crate::download::Download;
+use crate::error::Result;
+use crate::format::{BackupFormat, BackupWriter, StoredEntries, Whole};
+use crate::plan::{BackupPlan, StoredBackup};
+use crate::thread::{on_thread, until_dropped};
+
+pub(super) struct ArchiveFormat;
+
+#[async_trait]
+impl BackupFormat for ArchiveFormat {
+    async fn begin(
+        &self,
+        engine: &Engine,
+        plan: &BackupPlan,
+        store: Arc<dyn BlobStore>,
+    ) -> Result<Box<dyn BackupWriter>> {
+        Ok(Box::new(write::ArchiveWriter::begin(engine, plan, store).await?))
+    }
+
+    async fn open_whole(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<Whole> {
+        context.progress.set_total(backup.size_bytes, 0);
+        let reader = open(engine, backup, &context.cancel).await?;
+        let (key_derivation, backup, context) = (engine.key_derivation.clone(), backup.clone(), context.clone());
+        on_thread(move || read::whole(reader, &backup, &key_derivation, context)).await
+    }
+
+    async fn open_entries(
+        &self,
+        engine: &Engine,
+        backup: &StoredBackup,
+        stop: &CancellationToken,
+    ) -> Result<Box<dyn StoredEntries>> {
+        let reader = open(engine, backup, stop).await?;
+        let (key_derivation, backup, stop) = (engine.key_derivation.clone(), backup.clone(), stop.clone());
+        on_thread(move || {
+            let archive = Archive::open_stored(reader, &backup, &key_derivation, &stop)?;
+            Ok(Box::new(archive) as Box<dyn StoredEntries>)
+        })
+        .await
+    }
+
+    async fn download(&self, engine: &Engine, backup: &StoredBackup) -> Result<(u64, Download)> {
+        let (stop, guard) = until_dropped();
+        let mut reader = open(engine, backup, &stop).await?;
+        let (size, backup) = (backup.size_bytes, backup.clone());
+        let download = Download::start(guard, move |pieces| pieces.send_checked(&mut reader, &backup.sha256));
+        Ok((size, download))
+    }
+
+    async fn remove(&self, engine: &Engine, destination: &DestinationPlan, locator: &str) -> Result<()> {
+        engine.remove_object(destination, locator).await
+    }
+}
+
+/// Opens a reader for the object, after checking that it exists and has the recorded size.
+async fn open(engine: &Engine, backup: &StoredBackup, stop: &CancellationToken) -> Result<ObjectReader> {
+    let Opened { store, .. } = engine.settings.destination.open_known(&backup.destination).await?;
+    read::stat(store.as_ref(), backup).await?;
+    let reader = ObjectReader::new(store, &backup.locator, backup.size_bytes);
+    Ok(reader.like(backup.proven.as_ref()).until(stop.clone()))
+}
