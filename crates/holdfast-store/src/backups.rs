@@ -14,6 +14,7 @@ use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
 use crate::copies::{self, NewCopy};
+use crate::statement::decode_all;
 use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
@@ -430,6 +431,6 @@ pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i
         );
         push_ids(&mut query, tasks);
         query.push(")) AS b WHERE place <= ").push_bind(limit).push(" ORDER BY id");
-        query.build_query_as::<(i64, i64)>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<(i64, i64), _>)
     })
 }

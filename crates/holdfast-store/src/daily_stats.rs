@@ -4,6 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
 use sqlx::QueryBuilder;
 
+use crate::statement::decode_all;
 use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 
@@ -125,6 +126,6 @@ pub async fn list_ends(tx: &mut Tx, tasks: &[i64], since: Timestamp) -> Result<V
         query.push_bind(DbTime(since)).push(" AND task_id IN (");
         push_ids(&mut query, tasks);
         query.push(") GROUP BY task_id, status, finished_at / 900000000 ORDER BY 3");
-        query.build_query_as::<(i64, String, DbTime)>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<(i64, String, DbTime), _>)
     })
 }

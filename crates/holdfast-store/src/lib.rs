@@ -21,6 +21,7 @@ mod sealer;
 mod sealing;
 mod spec;
 mod sqlite;
+mod statement;
 mod store;
 
 #[macro_use]

@@ -10,6 +10,7 @@ use sqlx::QueryBuilder;
 
 use crate::places::{HostRow, host_columns, target_extent};
 use crate::runs::{self, RunRow};
+use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Result, StoreError, Tx, spec};
 
@@ -162,7 +163,8 @@ pub async fn claim(
 ) -> Result<Vec<RunRow>> {
     if let crate::tx::Backend::Postgres(connection) = tx.backend() {
         const CLAIMING: i64 = 0x686f_6c64_0001;
-        let locked = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(CLAIMING).execute(connection).await;
+        let locked =
+            sqlx::query::<sqlx::Postgres>("SELECT pg_advisory_xact_lock($1)").bind(CLAIMING).run(connection).await;
         tx.checked(locked)?;
     }
     let mut chosen = if room.short > 0 { choose_short(tx, room.short, limits).await? } else { Vec::new() };
@@ -178,7 +180,7 @@ pub async fn claim(
         query.push(", started_at = ").push_bind(DbTime(now)).push(" WHERE status = 'queued' AND id IN (");
         push_ids(&mut query, &chosen);
         query.push(") RETURNING id");
-        query.build_query_as::<(i64,)>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<(i64,), _>)
     })?;
     let claimed: Vec<i64> = claimed.into_iter().map(|(id,)| id).collect();
     runs::list_in_turn(tx, &claimed).await

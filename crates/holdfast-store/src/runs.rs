@@ -8,6 +8,7 @@ use holdfast_core::run::{self, FailureCode, RunIds, RunKind, RunStatus, RunSubje
 use sqlx::QueryBuilder;
 
 use crate::packed::{Fields, Unpack};
+use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
@@ -217,7 +218,10 @@ pub async fn count_probes(tx: &mut Tx, owner: UserId) -> Result<i64> {
 /// Notifies the workers of other processes, once this is committed, that something is queued.
 pub async fn announce(tx: &mut Tx) -> Result<()> {
     if let crate::tx::Backend::Postgres(connection) = tx.backend() {
-        let sent = sqlx::query("SELECT pg_notify($1, '')").bind(crate::tx::QUEUE_CHANNEL).execute(connection).await;
+        let sent = sqlx::query::<sqlx::Postgres>("SELECT pg_notify($1, '')")
+            .bind(crate::tx::QUEUE_CHANNEL)
+            .run(connection)
+            .await;
         tx.checked(sent)?;
     }
     Ok(())
@@ -294,7 +298,7 @@ pub async fn list_lines(tx: &mut Tx, runs: &[i64]) -> Result<Vec<(i64, String)>>
         let mut query = QueryBuilder::<Db>::new("SELECT run_id, text FROM run_lines WHERE run_id IN (");
         push_ids(&mut query, runs);
         query.push(") ORDER BY run_id, number");
-        query.build_query_as::<(i64, String)>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<(i64, String), _>)
     })
 }
 
@@ -327,7 +331,7 @@ pub(crate) async fn list_in_turn(tx: &mut Tx, wanted: &[i64]) -> Result<Vec<RunR
         let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM runs r WHERE r.id IN ("));
         push_ids(&mut query, wanted);
         query.push(") ORDER BY r.turn, r.id");
-        query.build_query_as::<(String,)>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<(String,), _>)
     })?;
     lines.iter().map(|(line,)| crate::packed::unpack(line)).collect()
 }

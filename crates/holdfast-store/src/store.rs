@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use holdfast_core::clock::SharedClock;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
@@ -45,11 +46,11 @@ impl Store {
     }
 
     /// For reading: no transaction, each statement sees the latest state.
-    pub async fn read(&self) -> Result<Tx> {
+    pub fn read(&self) -> BoxFuture<'_, Result<Tx>> {
         let sealer = self.sealer.clone();
         match &self.pools {
-            Pools::Sqlite { readers, .. } => Tx::read_sqlite(readers, sealer).await,
-            Pools::Postgres { pool, .. } => Tx::read_postgres(pool, sealer).await,
+            Pools::Sqlite { readers, .. } => Box::pin(Tx::read_sqlite(readers, sealer)),
+            Pools::Postgres { pool, .. } => Box::pin(Tx::read_postgres(pool, sealer)),
         }
     }
 
@@ -61,8 +62,8 @@ impl Store {
     }
 
     /// For a unit of work: either everything up to `commit` happens or nothing does. On SQLite, writers queue here.
-    pub async fn begin(&self) -> Result<Tx> {
-        self.pools.begin(self.sealer.clone()).await
+    pub fn begin(&self) -> BoxFuture<'_, Result<Tx>> {
+        self.pools.begin(self.sealer.clone())
     }
 
     pub fn is_sqlite(&self) -> bool {
@@ -132,10 +133,10 @@ impl Pools {
         Ok(Self::Postgres { pool, connect: Box::new(connect) })
     }
 
-    async fn begin(&self, sealer: Arc<Sealer>) -> Result<Tx> {
+    fn begin(&self, sealer: Arc<Sealer>) -> BoxFuture<'_, Result<Tx>> {
         match self {
-            Self::Sqlite { writer, .. } => Tx::begin_sqlite(writer, sealer).await,
-            Self::Postgres { pool, .. } => Tx::begin_postgres(pool.clone(), sealer).await,
+            Self::Sqlite { writer, .. } => Box::pin(Tx::begin_sqlite(writer, sealer)),
+            Self::Postgres { pool, .. } => Box::pin(Tx::begin_postgres(pool.clone(), sealer)),
         }
     }
 }

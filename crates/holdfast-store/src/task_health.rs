@@ -5,6 +5,7 @@ use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::task_health::{Facts, TaskHealth};
 use sqlx::QueryBuilder;
 
+use crate::statement::decode_all;
 use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 
@@ -64,7 +65,7 @@ pub async fn list(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<TaskHealthRow>> {
         ));
         push_ids(&mut query, tasks);
         query.push(")");
-        query.build_query_as::<TaskHealthRow>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<TaskHealthRow, _>)
     })
 }
 

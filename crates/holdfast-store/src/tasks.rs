@@ -13,6 +13,7 @@ use holdfast_core::task_health::TaskHealth;
 use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
+use crate::statement::{Statement as _, decode_all, decode_one};
 use crate::tx::{Backend, push_ids};
 use crate::{DbTime, Listing, Result, Tx, spec};
 
@@ -151,7 +152,7 @@ async fn list_attached(tx: &mut Tx, select: &'static str, tasks: &[i64]) -> Resu
         let mut query = QueryBuilder::<Db>::new(select);
         push_ids(&mut query, tasks);
         query.push(") ORDER BY 1, 2");
-        query.build_query_as::<(i64, i64)>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<(i64, i64), _>)
     })
 }
 
@@ -311,12 +312,12 @@ pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i
     if ids.is_empty() {
         return Ok(0);
     }
-    let count = with_conn!(tx, conn => {
+    let (count,) = with_conn!(tx, conn => {
         let mut query = QueryBuilder::<Db>::new(select);
         query.push_bind(owner.0).push(" AND id IN (");
         push_ids(&mut query, ids);
         query.push(")");
-        query.build_query_scalar::<i64>().fetch_one(conn).await
+        query.build().first(conn).await.and_then(decode_one::<(i64,), _>)
     })?;
     Ok(usize::try_from(count).unwrap_or(0))
 }
@@ -326,7 +327,7 @@ pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i
 pub(crate) async fn lock_attachments(tx: &mut Tx) -> Result<()> {
     if let Backend::Postgres(connection) = tx.backend() {
         let lock = "LOCK TABLE task_streams, task_tags IN SHARE ROW EXCLUSIVE MODE";
-        let locked = sqlx::query(lock).execute(connection).await;
+        let locked = sqlx::query::<sqlx::Postgres>(lock).run(connection).await;
         tx.checked(locked)?;
     }
     Ok(())
@@ -435,7 +436,7 @@ pub async fn list_labels(tx: &mut Tx, owner: UserId, tasks: &[i64]) -> Result<Ve
         query.push_bind(owner.0).push(" AND id IN (");
         push_ids(&mut query, tasks);
         query.push(")");
-        query.build_query_as::<(i64, String)>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<(i64, String), _>)
     })
 }
 
@@ -448,7 +449,7 @@ pub async fn list_by_id(tx: &mut Tx, ids: &[i64]) -> Result<Vec<TaskRow>> {
         let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM backup_tasks t WHERE t.id IN ("));
         push_ids(&mut query, ids);
         query.push(")");
-        query.build_query_as::<(String,)>().fetch_all(conn).await
+        query.build().all(conn).await.and_then(decode_all::<(String,), _>)
     })?;
     let mut rows = Vec::with_capacity(lines.len());
     for (line,) in &lines {

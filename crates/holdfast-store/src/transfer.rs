@@ -14,6 +14,7 @@ use sqlx::{QueryBuilder, Row as _};
 
 use self::tables::{ColumnKind, TABLES, Table};
 use crate::sealing::SealContext;
+use crate::statement::decode_one;
 use crate::{DbTime, Result, StoreError, Tx, backups, spec};
 
 pub use older::upgrade;
@@ -87,7 +88,7 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
         } else {
             query.push(" ORDER BY 1, 2");
         }
-        query.build().fetch_all(conn).await.and_then(|rows| {
+        query.build().all(conn).await.and_then(|rows| {
             rows.iter().map(|row| {
                 kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {
                     ColumnKind::Text | ColumnKind::Word(_) | ColumnKind::Spec(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
@@ -167,8 +168,8 @@ pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
     for table in TABLES.iter().filter(|table| table.has_id) {
         let claimed = if table.name == "users" { " WHERE NOT (is_admin AND password_hash IS NULL)" } else { "" };
         let sql = format!("SELECT EXISTS (SELECT 1 FROM {}{claimed})", table.name);
-        let has_rows = with_conn!(tx, conn => {
-            QueryBuilder::<Db>::new(&sql).build_query_scalar::<bool>().fetch_one(conn).await
+        let (has_rows,) = with_conn!(tx, conn => {
+            QueryBuilder::<Db>::new(&sql).build().first(conn).await.and_then(decode_one::<(bool,), _>)
         })?;
         if has_rows {
             return Ok(false);
@@ -287,9 +288,9 @@ impl Writer {
                 };
             }
             query.push(end);
-            query.build_query_scalar::<i64>().fetch_one(conn).await
+            query.build().first(conn).await.and_then(decode_one::<(i64,), _>)
         });
-        let new = match new {
+        let (new,) = match new {
             Err(StoreError::Conflict) => return Err(wrong(table, "exists already")),
             new => new?,
         };
@@ -373,7 +374,7 @@ impl Writer {
                     with_conn!(tx, conn => {
                         let mut query = QueryBuilder::<Db>::new(&update);
                         query.push_bind(sealed.clone()).push(" WHERE id = ").push_bind(new);
-                        query.build().execute(conn).await.map(|_| ())
+                        query.build().run(conn).await
                     })?;
                 }
                 (ColumnKind::Own, Some(value)) => {
@@ -382,7 +383,7 @@ impl Writer {
                     with_conn!(tx, conn => {
                         let mut query = QueryBuilder::<Db>::new(&update);
                         query.push_bind(other).push(" WHERE id = ").push_bind(new);
-                        query.build().execute(conn).await.map(|_| ())
+                        query.build().run(conn).await
                     })?;
                 }
                 _ => {}
@@ -399,7 +400,9 @@ async fn restart_counters(tx: &mut Tx) -> Result<()> {
             "SELECT setval(pg_get_serial_sequence('{0}', 'id'), COALESCE((SELECT MAX(id) FROM {0}), 0) + 1, false)",
             table.name
         );
-        with_conn!(tx, conn => QueryBuilder::<Db>::new(&sql).build_query_scalar::<i64>().fetch_one(conn).await)?;
+        with_conn!(tx, conn => {
+            QueryBuilder::<Db>::new(&sql).build().first(conn).await.and_then(decode_one::<(i64,), _>)
+        })?;
     }
     Ok(())
 }

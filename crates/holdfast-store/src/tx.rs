@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
@@ -16,6 +17,8 @@ use crate::sqlite::{self, WriteGuard};
 /// connection; the SQL text is the same for both.
 macro_rules! with_conn {
     ($tx:expr, $conn:ident => $body:expr) => {{
+        #[allow(unused_imports, reason = "not every expression needs it")]
+        use $crate::statement::Statement as _;
         let result = match $tx.backend() {
             $crate::tx::Backend::Sqlite($conn) => {
                 type Db = sqlx::Sqlite;
@@ -33,28 +36,35 @@ macro_rules! with_conn {
 /// The rows of a query as a `Vec` of `$row`.
 macro_rules! fetch_all {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
-        with_conn!($tx, conn => sqlx::query_as::<Db, $row>($sql)$(.bind($bind))*.fetch_all(conn).await)
+        with_conn!($tx, conn => {
+            sqlx::query::<Db>($sql)$(.bind($bind))*.all(conn).await.and_then($crate::statement::decode_all::<$row, _>)
+        })
     };
 }
 
 /// The first row of a query, if there is one.
 macro_rules! fetch_optional {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
-        with_conn!($tx, conn => sqlx::query_as::<Db, $row>($sql)$(.bind($bind))*.fetch_optional(conn).await)
+        with_conn!($tx, conn => {
+            sqlx::query::<Db>($sql)$(.bind($bind))*.first(conn).await.and_then($crate::statement::decode_first::<$row, _>)
+        })
     };
 }
 
 /// The single value of a query that always has one.
 macro_rules! fetch_scalar {
     ($tx:expr, $value:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
-        with_conn!($tx, conn => sqlx::query_scalar::<Db, $value>($sql)$(.bind($bind))*.fetch_one(conn).await)
+        with_conn!($tx, conn => {
+            sqlx::query::<Db>($sql)$(.bind($bind))*.first(conn).await.and_then($crate::statement::decode_one::<($value,), _>)
+        })
+        .map(|(value,)| value)
     };
 }
 
 /// Runs a statement and returns the number of rows it changed.
 macro_rules! execute {
     ($tx:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
-        with_conn!($tx, conn => sqlx::query::<Db>($sql)$(.bind($bind))*.execute(conn).await.map(|done| done.rows_affected()))
+        with_conn!($tx, conn => sqlx::query::<Db>($sql)$(.bind($bind))*.run(conn).await)
     };
 }
 
@@ -149,15 +159,17 @@ impl Tx {
     }
 
     /// Makes the work durable. It is on disk when this returns.
-    pub async fn commit(mut self) -> Result<()> {
-        if self.failed {
-            return Err(StoreError::Broken("a statement failed before the commit".to_owned()));
-        }
-        match self.inner.take() {
-            None | Some(Inner::SqliteRead(_) | Inner::PostgresRead(_)) => Ok(()),
-            Some(Inner::SqliteWrite(guard)) => guard.commit().await,
-            Some(Inner::PostgresWrite(connection)) => commit_postgres(connection).await,
-        }
+    pub fn commit(mut self) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            if self.failed {
+                return Err(StoreError::Broken("a statement failed before the commit".to_owned()));
+            }
+            match self.inner.take() {
+                None | Some(Inner::SqliteRead(_) | Inner::PostgresRead(_)) => Ok(()),
+                Some(Inner::SqliteWrite(guard)) => guard.commit().await,
+                Some(Inner::PostgresWrite(connection)) => commit_postgres(connection).await,
+            }
+        })
     }
 }
 
