@@ -150,6 +150,11 @@ fn describe(request: &str, reply: &Reply) -> String {
     let Ok(Values(values)) = serde_json::from_str::<Values>(&reply.text) else {
         return text + &reply.text + "\n";
     };
+    // The time of a cron expression is that of its next slot, which depends on the time of day.
+    let of_cron = |(path, value): &(String, String)| {
+        path.strip_suffix(".frequency").filter(|_| value == "\"custom\"").map(|place| format!("{place}.scheduled_"))
+    };
+    let of_cron: Vec<String> = values.iter().filter_map(of_cron).collect();
     for (path, value) in values {
         let names: Vec<&str> = path.split(['.', '[']).collect();
         if ADDED.iter().any(|added| format!("{path}.").contains(&format!(".{added}."))) {
@@ -157,7 +162,8 @@ fn describe(request: &str, reply: &Reply) -> String {
         }
         // Which task comes first depends on the time of day.
         let is_upcoming = request.contains("/upcoming") && path.starts_with(".data[");
-        let differs = is_upcoming || names.last().is_some_and(|name| DIFFERS.contains(name));
+        let is_of_cron = of_cron.iter().any(|place| path.starts_with(place.as_str()));
+        let differs = is_upcoming || is_of_cron || names.last().is_some_and(|name| DIFFERS.contains(name));
         let value = if is_time(&value) || (differs && value != "null") { "…" } else { &value };
         writeln!(text, "{path} = {value}").unwrap();
     }
