@@ -10,7 +10,7 @@ use crate::archive::{FRAME_BYTES, Manifest};
 use crate::context::Context;
 use crate::destination::{BlobStore, Journal, Metered, Opened};
 use crate::dialects;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::format::{BackupJob, Input};
 use crate::formats;
 use crate::plan::{BackupPlan, BackupReport, Source};
@@ -56,7 +56,10 @@ impl Engine {
         }
         let expected_bytes = expected.map_or(0, |(bytes, _)| bytes);
         let job = BackupJob { at, plan, input, manifest, expected_bytes, journal };
-        let written = writer.write(self, job).await?;
+        let written = match writer.write(self, job).await {
+            Err(error) if error.code == FailureCode::Missing => return Err(self.why_lost(plan, error).await),
+            written => written?,
+        };
         leave(connection, context).await;
         let packed = written.packed;
         for note in &packed.notes {
@@ -77,6 +80,14 @@ impl Engine {
             is_empty: packed.is_empty,
             identity,
         })
+    }
+
+    /// What was being written is gone from the destination: mostly because the destination itself is.
+    async fn why_lost(&self, plan: &BackupPlan, error: EngineError) -> EngineError {
+        match self.settings.destination.open_known(&plan.destination).await {
+            Err(error) => error,
+            Ok(_) => EngineError::new(FailureCode::DestinationFailed, error.message),
+        }
     }
 
     /// Estimates the size of the backup: that of the previous one or, for a first backup of files, a count with a time

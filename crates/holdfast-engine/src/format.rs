@@ -46,6 +46,10 @@ pub(crate) trait BackupFormat: Send + Sync {
     /// Downloads the backup as one file; also returns the size of the file.
     async fn download(&self, engine: &Engine, backup: &StoredBackup) -> Result<(u64, Download)>;
 
+    /// Whether the destination has the backup. It is missing only if the destination was there before and after it was
+    /// looked for.
+    async fn is_there(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<bool>;
+
     /// Removes a backup from its destination. One that is no longer there is not an error.
     async fn remove(&self, engine: &Engine, destination: &DestinationPlan, locator: &str) -> Result<()>;
 }

@@ -6,7 +6,7 @@ use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;
-use crate::destination::{BlobStore, DestinationPlan, Opened};
+use crate::destination::{Accepted, BlobStore, DestinationPlan, Opened};
 use crate::error::{EngineError, Result};
 
 impl Engine {
@@ -16,10 +16,17 @@ impl Engine {
         store.remove(key).await
     }
 
-    /// Stores a small object, completely or not at all.
+    /// Stores a small object, completely or not at all. It is read back unless the destination has flushed it.
     pub async fn put_object(&self, destination: &DestinationPlan, key: &str, body: Bytes) -> Result<()> {
         let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
-        store.put(key, body).await.map(drop)
+        match store.put(key, body.clone()).await? {
+            Accepted::Flushed => Ok(()),
+            Accepted::Unproven if store.read(key, 0..body.len() as u64).await? == body => Ok(()),
+            Accepted::Unproven => {
+                let message = format!("The destination has other bytes of {key} than it was sent.");
+                Err(EngineError::new(FailureCode::DestinationFailed, message))
+            }
+        }
     }
 
     /// Returns up to `limit` keys at a destination that start with `prefix`.
@@ -78,6 +85,7 @@ impl Engine {
     }
 }
 
+/// Once the destination does not answer, it is not asked again: each further question would take just as long.
 async fn object_sizes<'a>(store: &dyn BlobStore, keys: impl Iterator<Item = &'a String>) -> Vec<Result<Option<u64>>> {
     /// The number of concurrent requests.
     const AT_ONCE: usize = 8;
@@ -85,5 +93,23 @@ async fn object_sizes<'a>(store: &dyn BlobStore, keys: impl Iterator<Item = &'a 
     for key in keys {
         stats.push(store.stat(key));
     }
-    stream::iter(stats).buffered(AT_ONCE).map(|stat| stat.map(|stat| stat.map(|stat| stat.size))).collect().await
+    let mut left = stats.len();
+    let mut stats = stream::iter(stats).buffered(AT_ONCE);
+    let mut sizes = Vec::with_capacity(left);
+    while let Some(stat) = stats.next().await {
+        left -= 1;
+        let silent =
+            stat.as_ref().err().filter(|error| is_silent(error)).map(|error| (error.code, error.message.clone()));
+        sizes.push(stat.map(|stat| stat.map(|stat| stat.size)));
+        if let Some((code, message)) = silent {
+            sizes.extend((0..left).map(|_| Err(EngineError::new(code, &*message))));
+            break;
+        }
+    }
+    sizes
+}
+
+/// Whether an error says that the destination does not answer at all.
+fn is_silent(error: &EngineError) -> bool {
+    matches!(error.code, FailureCode::Stalled | FailureCode::DestinationUnavailable | FailureCode::Lost)
 }

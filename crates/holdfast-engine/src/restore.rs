@@ -60,7 +60,11 @@ impl Engine {
                 dialect.restore(self, at, &DatabaseRestore { plan, into: RestoreInto::File(path) }).await
             }
             (RestoreTarget::Database { .. }, None) => Err(misfit()),
-        }?;
+        };
+        let report = match report {
+            Ok(report) => report,
+            Err(error) => return Err(self.confirm_missing(&plan.backup, error, context).await),
+        };
         remote::leave(connection, context).await;
         Ok(report)
     }

@@ -27,6 +27,34 @@ impl Engine {
     /// Reads the whole backup and checks the stored bytes, the archive or dump inside them to its end, and the hash of
     /// the plain bytes.
     pub async fn verify(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
+        match self.read_to_the_end(backup, context).await {
+            Err(error) => Err(self.confirm_missing(backup, error, context).await),
+            read => read,
+        }
+    }
+
+    /// A backup may seem to be missing because its destination went away while it was read. Returns the error that
+    /// describes what happened.
+    pub(crate) async fn confirm_missing(
+        &self,
+        backup: &StoredBackup,
+        error: EngineError,
+        context: &Context,
+    ) -> EngineError {
+        if error.code != FailureCode::Missing {
+            return error;
+        }
+        match formats::of(backup.format).is_there(self, backup, context).await {
+            Ok(false) => error,
+            Ok(true) => {
+                let message = "The destination said that the backup was gone, but has it.";
+                EngineError::new(FailureCode::DestinationFailed, message)
+            }
+            Err(error) => error,
+        }
+    }
+
+    async fn read_to_the_end(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
         let mut whole = self.open_whole(backup, context).await?;
         let (backup, context) = (backup.clone(), context.clone());
         on_thread(move || {

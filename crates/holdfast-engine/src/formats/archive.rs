@@ -61,6 +61,12 @@ impl BackupFormat for ArchiveFormat {
         Ok((size, download))
     }
 
+    async fn is_there(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<bool> {
+        let keys = std::slice::from_ref(&backup.locator);
+        let sizes = engine.object_sizes(&backup.destination, keys, context).await?;
+        sizes.into_iter().next().transpose().map(|size| size.flatten().is_some())
+    }
+
     async fn remove(&self, engine: &Engine, destination: &DestinationPlan, locator: &str) -> Result<()> {
         engine.remove_object(destination, locator).await
     }

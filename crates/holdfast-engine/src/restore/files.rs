@@ -115,7 +115,8 @@ impl Engine {
         for link in surveyed.links {
             selection.expect(&link)?;
         }
-        if plan.overwrite && !target.is_empty() {
+        // Even if nothing is replaced, what is added to a folder in use must be what was backed up.
+        if !target.is_empty() {
             let room = match target.flavour {
                 Flavour::Sftp => self.room_over_sftp(connection, path, context).await?,
                 Flavour::Gnu | Flavour::Bsd => self.room(connection, path, context).await?,
@@ -147,7 +148,7 @@ impl Engine {
     }
 
     /// Reads the whole backup and decides everything before anything is changed: what cannot be restored must not
-    /// destroy what is there. Notes what will be written, and where.
+    /// destroy what is there, and what a destination forged must not be added to it. Notes what will be written, and where.
     async fn rehearse(
         &self,
         backup: &StoredBackup,

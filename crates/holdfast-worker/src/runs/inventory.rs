@@ -12,7 +12,7 @@ use holdfast_store::copies::{self, StoredCopy};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, Tx, backups, destinations};
 
-use super::findings::{is_lost_destination, note_lost_destination, note_state, note_verification, tell_damaged};
+use super::findings::{is_lost_destination, note_lost_destination, note_state, tell_damaged};
 use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
 
 /// How many copies are listed in the log; the others are counted.
@@ -43,15 +43,15 @@ impl Inventory {
         Self { destination, on_record: 0, damaged: Vec::new(), found_again: Vec::new(), unchecked: 0, trouble: None }
     }
 
-    /// Backups that were missing may have been changed meanwhile, so they are read before they count again.
-    async fn record_found_again(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
+    /// Queues the backups that were missing to be read. They may have been changed meanwhile, so they count as missing
+    /// until that has succeeded.
+    async fn queue_found_again(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
         for backup in self.found_again.iter().take(READ_AT_ONCE) {
             // Deleted meanwhile, or being read already.
             let row = backups::find_locked(tx, *backup).await?.filter(|row| row.deleted_at.is_none());
             if row.is_none() || backups::is_in_use(tx, *backup).await? {
                 continue;
             }
-            note_verification(tx, ending, *backup, Verification::Unverified).await?;
             let reading = NewRun::asked_for(ending.run.user_id, RunSubject::Verify(*backup), Trigger::Schedule);
             runs::insert(tx, &reading, ending.now).await?;
         }
@@ -124,7 +124,8 @@ impl Job for Inventory {
             log.warn(format!("{} further backups are missing or damaged.", self.damaged.len() - NAMED));
         }
         if !self.found_again.is_empty() {
-            log.line(format!("{} backups that were missing are there again.", self.found_again.len()));
+            let count = self.found_again.len();
+            log.line(format!("Backups that were missing and are there again, to be read now: {count}."));
         }
         let (damaged, all) = (self.damaged.len(), self.on_record);
         self.trouble = first_error.map(|error| {
@@ -149,14 +150,14 @@ impl Job for Inventory {
 
     async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
         destinations::update_check(tx, self.destination, None, ending.now).await?;
-        self.record_found_again(tx, ending).await
+        self.queue_found_again(tx, ending).await
     }
 
     async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, error: &EngineError) -> Result<(), StoreError> {
         if error.code == FailureCode::Cancelled {
             return Ok(());
         }
-        self.record_found_again(tx, ending).await?;
+        self.queue_found_again(tx, ending).await?;
         // What could not be checked is a problem of the destination, and must not go unnoticed day after day.
         match &self.trouble {
             Some(trouble) => note_lost_destination(tx, ending, self.destination, trouble).await?,

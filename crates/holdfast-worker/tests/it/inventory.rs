@@ -7,7 +7,7 @@ use crate::notices::stream;
 const DAY_SECS: i64 = 86_400;
 
 /// Advances the clock until an inventory is due, and takes it.
-async fn take_inventory(bench: &Bench) {
+pub async fn take_inventory(bench: &Bench) {
     bench.app.clock.advance_secs(DAY_SECS + 60);
     bench.app.worker().tidy().await.unwrap();
     bench.app.run_until_idle().await;
@@ -62,7 +62,7 @@ on_both_engines! {
     }
 
     /// For example because a disk was mounted again.
-    async fn backups_that_are_there_again_are_read_before_they_count(app: TestApp) {
+    async fn backups_that_are_there_again_are_read(app: TestApp) {
         let bench = Bench::new(app).await;
         std::fs::write(bench.source().join("file"), "content").unwrap();
         let task = bench.task(json!({"frequency": "monthly"})).await;

@@ -268,6 +268,29 @@ on_both_engines! {
         assert_eq!(std::fs::read(bench.target().join("a")).unwrap(), b"precious");
         assert_eq!(bench.show(&backup).await["verification"]["status"], "corrupt");
     }
+
+    /// The object has been replaced by one with the same number of entries and the same size.
+    async fn nothing_forged_is_added_to_a_folder_in_use(app: TestApp) {
+        let bench = Bench::new(app).await;
+        let task = bench.task(json!({})).await;
+        std::fs::write(bench.source().join("evil"), "forged").unwrap();
+        let forged = std::fs::read(bench.stored_file(&bench.back_up(task).await)).unwrap();
+        std::fs::remove_file(bench.source().join("evil")).unwrap();
+        std::fs::write(bench.source().join("good"), holdfast_testkit::random(1, 10_000)).unwrap();
+        let backup = bench.back_up(task).await;
+        let file = bench.stored_file(&backup);
+        let padding = std::fs::metadata(&file).unwrap().len() - forged.len() as u64;
+        // A frame that decompressors skip, in front: the index is at the end.
+        let padding = u32::try_from(padding - 8).unwrap();
+        let frame = [&0x184D_2A50_u32.to_le_bytes()[..], &padding.to_le_bytes(), &vec![0; padding as usize]].concat();
+        std::fs::write(&file, [frame, forged].concat()).unwrap();
+        std::fs::create_dir(bench.target()).unwrap();
+        std::fs::write(bench.target().join("own"), "precious").unwrap();
+        let run = bench.restore(&backup, json!({"path": bench.target()})).await;
+        assert_failed(&run, "corrupt");
+        let names: Vec<_> = std::fs::read_dir(bench.target()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["own"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

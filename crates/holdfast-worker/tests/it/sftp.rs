@@ -1,11 +1,13 @@
 use std::path::PathBuf;
 
 use holdfast_testkit::{
-    Engine, Fingerprint, PasswordMethod, PasswordServer, SampleTree, SshServer, TestApp, assert_same, on_both_engines,
+    Engine, FaultProxy, Fingerprint, PasswordMethod, PasswordServer, SampleTree, SshServer, TestApp, assert_same,
+    on_both_engines,
 };
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, assert_failed, assert_successful};
+use crate::inventory::take_inventory;
 
 /// A bench with a folder on another server instead of a local one. The user is an administrator because the server is
 /// on loopback.
@@ -150,4 +152,58 @@ async fn passwords_keys_and_addresses_are_told_apart() {
     bench.app.run_until_idle().await;
     let shown = other.client.get(&format!("/api/backup-destinations/{id}")).await.data(200);
     assert_eq!(shown["error_code"], "forbidden_address", "{shown}");
+}
+
+/// A bench whose storage is behind a proxy, with one large backup.
+async fn behind_proxy() -> (Bench, SshServer, PathBuf, FaultProxy, Value) {
+    let (bench, storage, folder) = bench(sqlite().await).await;
+    let proxy = FaultProxy::start(storage.port());
+    bench.user.client.put(&path(&bench), json!({"sftp_port": proxy.port()})).await.expect(200);
+    std::fs::write(bench.source().join("large"), holdfast_testkit::random(1, 24 << 20)).unwrap();
+    let backup = bench.back_up(bench.task(json!({"frequency": "monthly"})).await).await;
+    (bench, storage, folder, proxy, backup)
+}
+
+/// Does the pending work with a slow connection. Once some of the backup has been read, `then` is called.
+async fn while_reading(bench: &Bench, proxy: &FaultProxy, work: impl Future<Output = ()>, then: impl AsyncFnOnce()) {
+    proxy.throttle(4 << 20);
+    let before = proxy.bytes_to_client();
+    tokio::join!(work, async {
+        while proxy.bytes_to_client() < before + (2 << 20) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        then().await;
+        proxy.heal();
+    });
+    bench.app.run_until_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_destination_that_goes_away_does_not_make_its_backups_missing() {
+    let (bench, _storage, folder, proxy, backup) = behind_proxy().await;
+    let away = folder.with_extension("unmounted");
+    let body = json!({"remote_server_id": bench.server, "path": bench.target()});
+    for (find, body) in [("verify", json!({})), ("restores", body)] {
+        let run = bench.user.client.post(&format!("/api/backups/{}/{find}", backup["id"]), body).await.data(202);
+        while_reading(&bench, &proxy, bench.app.run_until_idle(), async || std::fs::rename(&folder, &away).unwrap())
+            .await;
+        assert_failed(&bench.show_run(&run).await, "destination_unmounted");
+        assert_eq!(bench.show(&backup).await["verification"]["status"], "unverified", "{find}");
+        std::fs::rename(&away, &folder).unwrap();
+    }
+    assert_successful(&bench.verify(&backup).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_that_is_there_again_is_missing_until_it_has_been_read() {
+    let (bench, _storage, folder, proxy, backup) = behind_proxy().await;
+    let status = async || bench.show(&backup).await["verification"]["status"].clone();
+    let object = folder.join(backup["key"].as_str().unwrap());
+    let aside = bench.folder.path().join("aside");
+    std::fs::rename(&object, &aside).unwrap();
+    take_inventory(&bench).await;
+    assert_eq!(status().await, "missing");
+    std::fs::rename(&aside, &object).unwrap();
+    while_reading(&bench, &proxy, take_inventory(&bench), async || assert_eq!(status().await, "missing")).await;
+    assert_eq!(status().await, "verified");
 }
