@@ -95,14 +95,15 @@ pub(crate) struct RunResource {
     progress: Option<Progress>,
 }
 
-/// The options of a restore; see `RestoreInput`.
+/// What to restore, and where to.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document")]
 pub(crate) struct RestoreBody {
     /// The server to restore to.
     #[schema(minimum = 1)]
     remote_server_id: i64,
-    /// Required for files: the absolute path of a folder, which is created if it does not exist.
+    /// Required for files: the absolute path of a folder, which is created if it does not exist. Required for an SQLite
+    /// database: the absolute path of its file.
     #[schema(nullable = false, max_length = 4096)]
     path: Option<String>,
     /// Restore only these files and folders. Everything is restored if omitted.

@@ -123,7 +123,8 @@ fn tidy(field: &str, value: &Value) -> Value {
     let Value::String(text) = value else { return value.clone() };
     let text = text.trim();
     json!(match field {
-        "source_path" | "store_path" | "custom_s3_endpoint" if text.len() > 1 => text.trim_end_matches('/').to_owned(),
+        "source_path" | "store_path" | "sftp_path" | "custom_s3_endpoint" if text.len() > 1 =>
+            text.trim_end_matches('/').to_owned(),
         "excluded_tables" => text.split(',').map(str::trim).collect::<Vec<_>>().join(","),
         "custom_cron" => text.split_whitespace().collect::<Vec<_>>().join(" "),
         "type" => text.trim_end_matches("_webhook").to_owned(),

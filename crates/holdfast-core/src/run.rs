@@ -357,7 +357,7 @@ impl FailureCode {
             Self::Dns => "Check the spelling of the host name.",
             Self::Timeout => "The server did not answer in time. Check that it runs and can be reached from here.",
             Self::HostKeyChanged => {
-                "The server shows another host key than before. If you know why, accept the new key; if not, somebody may be in between."
+                "The server shows another host key than before. If you know why, accept the new key; if not, somebody may be intercepting the connection."
             }
             Self::Auth => {
                 "Install your public SSH key on the server for this user; GET /api/ssh-key shows the command."
@@ -381,10 +381,12 @@ impl FailureCode {
             Self::TargetUnwritable => "Give the SSH user permission to write there, or choose another path.",
             Self::RolesMissing => "Create these roles on the server, or restore without owners (no_owner).",
             Self::TargetFull => "Free some space on the server and restore again.",
-            Self::DestinationUnavailable => "The destination repeatedly failed to answer properly. Try again later.",
+            Self::DestinationUnavailable => {
+                "The destination did not answer properly. Check its address, or try again later."
+            }
             Self::DestinationDenied => "Check the destination's user, keys or password, and what they may do.",
             Self::DestinationKeyChanged => {
-                "The destination's server shows another host key than before. If you know why, enter its fingerprint in the destination's settings; if not, somebody may be in between."
+                "The destination's server shows another host key than the trusted one. If you know why, enter its fingerprint in the destination's settings; if not, somebody may be intercepting the connection."
             }
             Self::BucketMissing => "Check the bucket's name and region.",
             Self::ClockSkew => "Correct the clock of this machine.",
@@ -393,7 +395,7 @@ impl FailureCode {
                 "The destination cannot be written to. Check how it is mounted and its permissions."
             }
             Self::DestinationUnmounted => {
-                "The destination's folder is there, but it is not the one used before. Mount it again."
+                "This is not the folder that was used before. If it is on a disk or a share, mount it again; otherwise correct the destination's settings."
             }
             Self::DestinationFailed => "The log shows what the destination said.",
             Self::ForbiddenAddress => {
@@ -406,7 +408,7 @@ impl FailureCode {
             Self::HostileArchive => "The backup contains something that could harm the server. Inspect it manually.",
             Self::EntryMissing => "Check the entry's path; GET /api/backups/{id}/entries lists them.",
             Self::NotDelivered => "Check the value of the notification stream, and what the channel answered.",
-            Self::Cancelled => "A user cancelled the run.",
+            Self::Cancelled => "The run was cancelled.",
             Self::WorkerLost => "The process that had this run went away.",
             Self::Missed => "See why the service was not running at that time.",
             Self::Skipped => "Let the task run less often if this keeps happening.",

@@ -217,14 +217,18 @@ impl Schedule {
     }
 }
 
-/// 0 (Sunday) to 6 (Saturday) on the day of `now` in UTC: the default of weekly tasks.
-pub fn weekday_number(now: Timestamp) -> i64 {
-    i64::from(now.to_zoned(TimeZone::UTC).date().weekday().to_sunday_zero_offset())
+/// 0 (Sunday) to 6 (Saturday) on the day of `now` in the zone, or in UTC: the default of weekly tasks.
+pub fn weekday_number(now: Timestamp, zone: Option<&Zone>) -> i64 {
+    i64::from(date_of(now, zone).weekday().to_sunday_zero_offset())
 }
 
-/// The day of the month of `now` in UTC, at most 28: the default of monthly tasks.
-pub fn day_of_month(now: Timestamp) -> i64 {
-    i64::from(now.to_zoned(TimeZone::UTC).date().day().min(28))
+/// The day of the month of `now` in the zone, or in UTC, at most 28: the default of monthly tasks.
+pub fn day_of_month(now: Timestamp, zone: Option<&Zone>) -> i64 {
+    i64::from(date_of(now, zone).day().min(28))
+}
+
+fn date_of(now: Timestamp, zone: Option<&Zone>) -> Date {
+    now.to_zoned(zone.map_or(TimeZone::UTC, |zone| zone.rules.clone())).date()
 }
 
 fn weekday_of(number: i64) -> Weekday {

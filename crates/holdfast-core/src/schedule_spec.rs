@@ -45,11 +45,11 @@ impl Schedule {
         if needs_time && time.is_none() && !errors.has(TIME.name) {
             errors.add(TIME.name, Rule::Required);
         }
-        let was = current.map_or_else(|| schedule::weekday_number(now), |was| was.day_of_week);
-        let day_of_week = DAY_OF_WEEK.checked_integer(errors, input, was);
-        let was = current.map_or_else(|| schedule::day_of_month(now), |was| was.day_of_month);
-        let day_of_month = DAY_OF_MONTH.checked_integer(errors, input, was);
         let zone = check_zone(errors, input, current.and_then(|was| was.zone.as_ref()));
+        let was = current.map_or_else(|| schedule::weekday_number(now, zone.as_ref()), |was| was.day_of_week);
+        let day_of_week = DAY_OF_WEEK.checked_integer(errors, input, was);
+        let was = current.map_or_else(|| schedule::day_of_month(now, zone.as_ref()), |was| was.day_of_month);
+        let day_of_month = DAY_OF_MONTH.checked_integer(errors, input, was);
         Some(Self { frequency: frequency?, time, day_of_week, day_of_month, cron, zone })
     }
 

@@ -304,7 +304,7 @@ pub fn classify(error: &(dyn StdError + 'static)) -> Option<EngineError> {
         }
     }
     if dns {
-        return Some(EngineError::new(FailureCode::DestinationUnavailable, "the host name cannot be resolved"));
+        return Some(EngineError::new(FailureCode::DestinationUnavailable, "The host name cannot be resolved."));
     }
     if connect {
         // Users who can have addresses tried must not learn whether a port is closed, filtered or silent.

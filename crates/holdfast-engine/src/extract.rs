@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use holdfast_core::Secret;
+use holdfast_core::content::Content;
 use holdfast_core::run::FailureCode;
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_OMIT, Uid};
 
@@ -33,6 +34,12 @@ pub fn decrypt(path: &Path, password: Option<&Secret>, output: &mut dyn Write) -
 /// left out.
 pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[String]) -> Result<(u64, Vec<String>)> {
     let mut archive = open(path, password)?;
+    let content = archive.manifest()?.and_then(|manifest| Content::parse(&manifest.content));
+    if content.is_some_and(|content| content != Content::Files) {
+        let message = "This is the backup of a database, which holds no files. `holdfast backup decrypt` writes the \
+            dump; restore it with the tools of the database.";
+        return Err(EngineError::new(FailureCode::NotSupported, message));
+    }
     let choice = Choice::new(only);
     let mut found = HashSet::new();
     if !choice.is_everything() {

@@ -118,7 +118,7 @@ pub enum SshError {
     Dns(String),
     #[error("the server did not answer in time")]
     Timeout,
-    #[error("the server shows another host key: {offered}")]
+    #[error("the server shows a host key that is not the expected one: {offered}")]
     HostKeyChanged { offered: String, is_jump: bool },
     /// What the server refused: the key or the password.
     #[error("the server refused the {0}")]

@@ -35,10 +35,11 @@ fn explain(error: EngineError) -> Failure {
     // The usual advice is about a server, and none is involved here.
     let advice = match error.code {
         FailureCode::TargetUnwritable => "Choose a writable folder that is empty or does not exist yet.",
+        FailureCode::NotSupported => "",
         code => code.advice(),
     };
     let message = error.message.trim_end_matches('.');
-    Failure::other(format!("{message}. {advice}"))
+    Failure::other(format!("{message}. {advice}").trim_end().to_owned())
 }
 
 /// Writes the decrypted content. An output file gets its final name only when it is complete.

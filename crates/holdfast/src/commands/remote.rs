@@ -221,7 +221,8 @@ async fn latest(client: &Client, path: &str) -> Result<Option<i64>, Failure> {
 fn source(found: &Value) -> String {
     match found["type"].as_str() {
         Some("database") => {
-            let name = found["database_name"].as_str().unwrap_or("all databases");
+            let place = found["path"].as_str().or(found["database_name"].as_str());
+            let name = place.unwrap_or("all databases");
             format!("{} {name}", text(&found["database_engine"]))
         }
         _ => text(&found["path"]),
@@ -229,9 +230,13 @@ fn source(found: &Value) -> String {
 }
 
 fn schedule(found: &Value) -> String {
+    let zone = found["timezone"].as_str().unwrap_or("UTC");
     match found["custom_cron"].as_str() {
-        Some(cron) => cron.to_owned(),
-        None => format!("{} {}", text(&found["frequency"]), text(&found["scheduled_utc_time"])).trim().to_owned(),
+        Some(cron) => format!("{cron} {zone}"),
+        None => {
+            let time = found["time_to_run_at"].as_str().map(|time| format!("{time} {zone}")).unwrap_or_default();
+            format!("{} {time}", text(&found["frequency"])).trim().to_owned()
+        }
     }
 }
 

@@ -105,7 +105,11 @@ pub async fn import(
     let passphrase = ask::secret("Passphrase of the export", passphrase)?;
     let plain = sealed_document::open(&sealed, &passphrase).map_err(|error| match error.code {
         FailureCode::WrongPassword => Failure::other("the passphrase does not open this export"),
-        _ => Failure::other(error.message),
+        _ => Failure::other(format!(
+            "{} is not an export of Holdfast, or it is damaged: {}",
+            file.display(),
+            error.message
+        )),
     })?;
     let document = Document::of(&plain)?;
     let app = open_app(settings, Migrations::Apply).await?;
@@ -180,7 +184,7 @@ impl BootstrapSource {
             DestinationPlan::local(folder, None)
         };
         let marker = settings.engine.destination.find_marker(&plan).await.map_err(|error| match error.code {
-            FailureCode::DestinationKeyChanged if self.host_key.is_none() => Failure::other(format!(
+            FailureCode::DestinationKeyChanged => Failure::other(format!(
                 "{} If this is the server's key, pass it with --host-key; no password was sent yet.",
                 error.message
             )),
