@@ -8,7 +8,7 @@ use holdfast_core::page::Page;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::destinations::{self, DestinationRow};
 use holdfast_store::runs::NewRun;
-use holdfast_store::{DbTime, Listing, Tx, catalogue};
+use holdfast_store::{DbTime, Listing, Tx, catalogue, copies};
 
 use crate::access::{owned, written};
 use crate::refusal::{self, Conflict};
@@ -92,6 +92,13 @@ pub async fn request_inventory(app: &App, caller: &Caller, id: DestinationId) ->
     tx.commit().await?;
     app.wake_worker();
     Ok(())
+}
+
+/// When the last inventory of a destination ended, and how many of its backups are missing or damaged.
+pub async fn last_inventory(app: &App, caller: &Caller, id: DestinationId) -> Result<(Option<DbTime>, i64)> {
+    let mut tx = app.store.read().await?;
+    owned(caller, destinations::find(&mut tx, id).await?)?;
+    Ok((destinations::last_inventory(&mut tx, id).await?, copies::count_damaged(&mut tx, id).await?))
 }
 
 async fn finish(

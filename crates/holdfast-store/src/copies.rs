@@ -111,6 +111,18 @@ pub async fn list_stored(tx: &mut Tx, destination: DestinationId) -> Result<Vec<
     Ok(rows.into_iter().map(copy).collect())
 }
 
+/// How many copies at a destination are missing or damaged.
+pub async fn count_damaged(tx: &mut Tx, destination: DestinationId) -> Result<i64> {
+    fetch_scalar!(
+        tx,
+        i64,
+        "SELECT COUNT(*) FROM backup_copies
+         WHERE destination_id = $1 AND remove_after IS NULL AND removed_at IS NULL
+             AND verification IN ('missing', 'corrupt')",
+        destination.0
+    )
+}
+
 /// Whether an object belongs to a backup, deleted or not.
 pub async fn is_recorded(tx: &mut Tx, destination: DestinationId, locator: &str) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM backup_copies WHERE destination_id = $1 AND locator = $2)";

@@ -214,6 +214,16 @@ pub async fn count_backups(tx: &mut Tx, id: DestinationId) -> Result<i64> {
     )
 }
 
+/// When the last inventory of a destination ended.
+pub async fn last_inventory(tx: &mut Tx, id: DestinationId) -> Result<Option<DbTime>> {
+    fetch_scalar!(
+        tx,
+        Option<DbTime>,
+        "SELECT MAX(finished_at) FROM runs WHERE destination_id = $1 AND kind = 'inventory'",
+        id.0
+    )
+}
+
 /// Destinations that hold something older than `since` and have had no inventory after that time; those with an
 /// inventory queued or running are left out.
 pub async fn list_inventory_due(tx: &mut Tx, since: Timestamp, limit: i64) -> Result<Vec<(DestinationId, UserId)>> {

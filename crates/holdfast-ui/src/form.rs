@@ -97,8 +97,11 @@ impl Form {
                 "" => Some(Value::Null),
                 text => Some(text.parse::<i64>().map_or(Value::Other, Value::Integer)),
             },
-            FieldKind::Secret { .. } if self.is_on(&format!("remove_{name}")) => Some(Value::Null),
-            FieldKind::Secret { .. } => typed.filter(|text| !text.is_empty()).map(Value::from),
+            FieldKind::Secret { .. } => match self.secret(name) {
+                Field::Value(text) => Some(Value::from(text)),
+                Field::Null => Some(Value::Null),
+                Field::Absent | Field::WrongType => None,
+            },
             FieldKind::Line { .. } | FieldKind::Paragraph { .. } | FieldKind::Choice(_) => match typed? {
                 "" if field.is_nullable => Some(Value::Null),
                 text => Some(Value::from(text)),
@@ -120,12 +123,10 @@ impl Form {
         self.texts(name).next().map_or(Field::Absent, |text| Field::Value(text.to_owned()))
     }
 
-    /// A secret: unchanged if the field is empty, unless its removal was requested.
+    /// A secret: unchanged if the field is empty, unless its removal was requested. What was typed is never lost.
     pub(crate) fn secret(&self, name: &str) -> Field<String> {
-        if self.is_on(&format!("remove_{name}")) {
-            return Field::Null;
-        }
         match self.texts(name).next() {
+            None | Some("") if self.is_on(&format!("remove_{name}")) => Field::Null,
             None | Some("") => Field::Absent,
             Some(text) => Field::Value(text.to_owned()),
         }
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn empty_fields_are_null_and_empty_secrets_are_unchanged() {
-        let form = Form::of_query(Some("a=&b=x&n=7&bad=x&remove_s=on&t="));
+        let form = Form::of_query(Some("a=&b=x&n=7&bad=x&remove_s=on&t=&remove_b=on"));
         assert!(matches!(form.optional("a"), Field::Null) && matches!(form.optional("c"), Field::Absent));
         assert!(matches!(form.number("n"), Field::Value(7)) && matches!(form.number("bad"), Field::WrongType));
         assert!(matches!(form.secret("s"), Field::Null) && matches!(form.secret("t"), Field::Absent));

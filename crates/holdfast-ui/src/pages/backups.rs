@@ -25,6 +25,7 @@ use crate::page::{done, render};
 use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
 use crate::state::Ui;
+use crate::translator::Translator;
 use crate::view::{FormPage, Pager, listing, proof, state};
 
 /// Entries per page of a folder.
@@ -95,7 +96,8 @@ struct BackupPage {
     destination: (i64, String),
     is_encrypted: bool,
     proof: Markup,
-    proven: Option<Markup>,
+    /// When it was last read or looked for, and the word for that.
+    proven: Option<(String, Markup)>,
     is_verifying: bool,
     deleted: Option<String>,
     folder: Option<Folder>,
@@ -227,12 +229,19 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         destination: (destination.id.0, destination.label),
         is_encrypted: row.is_encrypted,
         proof: if is_verifying { state("running", &t.say("backup-verifying")) } else { proof(t, row.verification) },
-        proven: row.verified_at.map(|at| reader.when(at.0)),
+        proven: row.verified_at.map(|at| (proven_word(t, row.verification), reader.when(at.0))),
         is_verifying,
         deleted,
         folder,
     };
     Ok(render(StatusCode::OK, &page))
+}
+
+fn proven_word(t: Translator, found: Verification) -> String {
+    match found {
+        Verification::Verified => t.say("backup-proven"),
+        Verification::Corrupt | Verification::Missing | Verification::Unverified => t.say("backup-checked"),
+    }
 }
 
 /// Downloads the stored object, one file from it, or a folder as a tar archive.
@@ -338,7 +347,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         destination: (1, hostile.into()),
         is_encrypted: true,
         proof: state("good", "proven"),
-        proven: Some(time()),
+        proven: Some(("verified".into(), time())),
         is_verifying: false,
         deleted,
         folder,

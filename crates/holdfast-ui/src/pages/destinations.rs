@@ -19,7 +19,7 @@ use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Section};
 use crate::human::Markup;
-use crate::page::render;
+use crate::page::{done, render};
 use crate::pages::form_resource::{self, FormResource, List, Outcome};
 use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
@@ -57,6 +57,11 @@ struct DestinationPage {
     state: Markup,
     error: Option<(String, String)>,
     checked: Option<Markup>,
+    is_looking: bool,
+    /// When it was last searched for missing backups.
+    looked: Option<Markup>,
+    /// How many backups are missing or damaged.
+    damaged: i64,
     catalogue: Option<Markup>,
     catalogue_error: Option<String>,
     keeps_versions: bool,
@@ -112,6 +117,8 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
     let t = person.t();
     let live = overview::live_runs(&ui.app, &person.caller).await?;
     let is_checking = live.iter().any(|run| run.subject == RunSubject::CheckDestination(row.id));
+    let is_looking = live.iter().any(|run| run.subject == RunSubject::Inventory(row.id));
+    let (looked, damaged) = destinations::last_inventory(&ui.app, &person.caller, row.id).await?;
     let code = row.last_error_code;
     let (written, catalogue_error) = destinations::catalogue(&ui.app, &person.caller, row.id).await?;
     let page = DestinationPage {
@@ -122,6 +129,9 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         state: if is_checking { state("running", &t.say("server-checking")) } else { reach(t, &row) },
         error: row.last_error.clone().map(|text| (text, advice(t, code))),
         checked: row.last_checked_at.map(|at| person.reader.when(at.0)),
+        is_looking,
+        looked: looked.map(|at| person.reader.when(at.0)),
+        damaged,
         catalogue: written.map(|at| person.reader.when(at.0)),
         catalogue_error,
         keeps_versions: row.keeps_versions,
@@ -162,7 +172,10 @@ impl FormResource for Destination {
     }
 
     fn values(row: &DestinationRow) -> Values {
-        Values::of_input(&row.spec.write()).set("label", &row.label)
+        // Of secrets, the specification says only whether they are set.
+        let mut shown = row.spec.write();
+        destination::type_fields().filter(|field| field.is_secret()).for_each(|field| shown.remove(field.name));
+        Values::of_input(&shown).set("label", &row.label)
     }
 
     fn id(row: &DestinationRow) -> i64 {
@@ -216,7 +229,9 @@ impl FormResource for Destination {
     }
 
     async fn update(app: &App, caller: &Caller, id: i64, form: &Form) -> Outcome<DestinationRow> {
-        destinations::update(app, caller, DestinationId(id), &input(form)).await
+        let row = destinations::update(app, caller, DestinationId(id), &input(form)).await?;
+        super::unless_busy(destinations::request_check(app, caller, row.id).await)?;
+        Ok(row)
     }
 
     async fn delete(app: &App, caller: &Caller, id: i64) -> Outcome<()> {
@@ -238,7 +253,7 @@ pub(crate) async fn take_inventory(
 ) -> PageResult {
     let id = form_resource::parse::<Destination>(&id).map(DestinationId)?;
     destinations::request_inventory(&ui.app, &person.caller, id).await?;
-    Ok(Redirect::to(&format!("/destinations/{id}")).into_response())
+    Ok(done(&format!("/destinations/{id}"), "inventory-asked"))
 }
 
 #[cfg(test)]
@@ -266,6 +281,9 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         state: state("failed", "unreachable"),
         error: Some((hostile.into(), "Do this.".into())),
         checked: Some(Markup("<time>now</time>".into())),
+        is_looking: true,
+        looked: Some(Markup("<time>now</time>".into())),
+        damaged: 2,
         catalogue: Some(Markup("<time>now</time>".into())),
         catalogue_error: Some(hostile.into()),
         keeps_versions: true,

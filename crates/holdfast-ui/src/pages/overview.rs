@@ -169,7 +169,9 @@ async fn steps(ui: &Ui, person: &SignedIn, overview: &Overview) -> Result<Vec<St
     }
     let one = Listing { page: PageRequest { page: 1, per_page: 1 }, ..everything(&person.caller) };
     let server = servers::list(&ui.app, &one).await?.items.into_iter().next();
-    let destination = destinations::list(&ui.app, &one).await?.items.into_iter().next();
+    let destinations = destinations::list(&ui.app, &everything(&person.caller)).await?.items;
+    let is_reachable = destinations.iter().any(|row| row.status == Reachability::Reachable);
+    let destination = destinations.first();
     let task = overview.cards.first();
     let has_backup = overview.stored_bytes > 0;
     let t = person.t();
@@ -185,7 +187,7 @@ async fn steps(ui: &Ui, person: &SignedIn, overview: &Overview) -> Result<Vec<St
             action: t.say("step-server-do"),
         },
         Step {
-            is_done: destination.as_ref().is_some_and(|row| row.status == Reachability::Reachable),
+            is_done: is_reachable,
             text: t.say("step-destination"),
             address: to("destinations", destination.map(|row| row.id).map(|id| id.0)),
             action: t.say("step-destination-do"),

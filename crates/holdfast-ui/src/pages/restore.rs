@@ -60,14 +60,11 @@ async fn form_page(
     let servers = servers::list(&ui.app, &everything(&person.caller)).await?.items;
     let servers = servers.into_iter().map(|row| (row.id.to_string(), row.label));
     let mut asked = vec![fields.select("remote_server_id", t.say("restore-server"), servers).required().focus()];
+    let is_file = content.goes_to_path() && content != Content::Files;
     if content.goes_to_path() {
-        asked.push(
-            fields
-                .line("path", t.say("restore-path"))
-                .hint(t.say("restore-path-hint"))
-                .required()
-                .limit(limits::PATH_CHARS),
-        );
+        let (label, hint) =
+            if is_file { ("restore-file", "restore-file-hint") } else { ("restore-path", "restore-path-hint") };
+        asked.push(fields.line("path", t.say(label)).hint(t.say(hint)).required().limit(limits::PATH_CHARS));
     } else if matches!(content.coverage(), Coverage::Server(_)) {
         let one = fields.line("database_name", t.say("restore-one-database")).limit(limits::TEXT_CHARS);
         asked.push(one.hint(t.say("restore-one-database-hint")));
@@ -83,6 +80,7 @@ async fn form_page(
     let hint = match content.coverage() {
         Coverage::Files => t.say("restore-overwrite-files"),
         Coverage::Server(_) | Coverage::ServerAsOne(_) => t.say("restore-overwrite-all"),
+        Coverage::Database(engine) if engine.is_file() => t.say("restore-overwrite-file"),
         Coverage::Database(_) => t.say("restore-overwrite-database"),
     };
     asked.push(fields.switch("overwrite", t.say("restore-overwrite")).hint(hint));
@@ -103,7 +101,11 @@ async fn form_page(
     }
     asked.push(fields.switch("dry_run", t.say("restore-dry-run")).hint(t.say("restore-dry-run-hint")));
     let count = form.texts("entry").count();
-    let intro = if count == 0 { t.say("restore-everything") } else { t.with("restore-some", "n", count) };
+    let intro = match (count, content == Content::Files) {
+        (0, true) => t.say("restore-everything"),
+        (0, false) => t.say("restore-whole"),
+        (count, _) => t.with("restore-some", "n", count),
+    };
     let problems = errors.iter().filter(|(field, _)| *field == "entries").flat_map(|(_, rules)| rules);
     Ok(FormPage {
         frame: person.frame(ui, Section::Backups).await?,
@@ -197,6 +199,7 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
         (true, true) => t.say("restore-means-replace"),
         (true, false) => t.say("restore-means-keep"),
         (false, true) => t.say("restore-means-database-replace"),
+        (false, false) if content.goes_to_path() => t.say("restore-means-file-new"),
         (false, false) => t.say("restore-means-database-empty"),
     };
     let target = if content.goes_to_path() {
@@ -224,7 +227,8 @@ async fn summary(ui: &Ui, person: &SignedIn, row: &BackupRow, form: &Form) -> Re
         from: row.task_label.clone(),
         made: reader.exactly(row.created_at.0),
         what: match chosen.len() {
-            0 => t.with("restore-all-entries", "n", reader.number(row.entries)),
+            0 if content != Content::Files => t.say("restore-whole"),
+            0 => t.with("restore-all-entries", "n", row.entries),
             count => t.with("restore-some", "n", count),
         },
         size: form.texts("entry").next().is_none().then(|| reader.bytes(row.plain_bytes)),

@@ -105,8 +105,8 @@ fn values(task: &Task) -> Values {
 /// The initial values of a new task, with the same defaults as the API.
 fn defaults(query: &Form, now: Timestamp) -> Values {
     let values = Values::default()
-        .set("day_of_week", schedule::weekday_number(now).to_string())
-        .set("day_of_month", schedule::day_of_month(now).to_string())
+        .set("day_of_week", schedule::weekday_number(now, None).to_string())
+        .set("day_of_month", schedule::day_of_month(now, None).to_string())
         .set("type", TaskKind::Files.as_str())
         .set("frequency", Frequency::Daily.as_str())
         .set("time_to_run_at", "03:00")
@@ -263,19 +263,24 @@ fn database_group(fields: &Fields<'_>) -> Group {
     let t = fields.t;
     let engines = DatabaseEngine::ALL.iter().map(|engine| (engine.as_str().to_owned(), engine.human().to_owned()));
     let engines = [(String::new(), t.say("task-engine-any"))].into_iter().chain(engines);
+    // A database that is a file has a path instead. Without an engine, it is looked for among those with a server.
+    let served = DatabaseEngine::ALL.iter().filter(|engine| !engine.is_file()).map(|engine| engine.as_str());
+    let served = format!("database_engine={}", [""].into_iter().chain(served).collect::<Vec<_>>().join(","));
     Group::new(
         String::new(),
         vec![
+            fields.select("database_engine", t.say("task-engine"), engines),
             fields
                 .line("database_name", t.say("task-database-name"))
                 .hint(t.say("task-database-hint"))
                 .limit(limits::TEXT_CHARS)
-                .aside(t.say("task-browse"), "databases"),
-            fields.select("database_engine", t.say("task-engine"), engines),
+                .aside(t.say("task-browse"), "databases")
+                .when(&*served),
             fields
                 .line("excluded_tables", t.say("task-excluded-tables"))
                 .hint(t.say("task-excluded-tables-hint"))
-                .limit(limits::EXCLUDED_TABLES_CHARS),
+                .limit(limits::EXCLUDED_TABLES_CHARS)
+                .when(&*served),
         ],
     )
     .when("type=database")
@@ -386,8 +391,8 @@ pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> Pag
 /// The schedule fields of the initial values, as a form for the preview.
 fn of_values(values: &Values) -> Form {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    for name in ["frequency", "time_to_run_at", "day_of_week", "day_of_month", "custom_cron"] {
-        query.append_pair(name, values.text(name));
+    for field in schedule_spec::FIELDS {
+        query.append_pair(field.name, values.text(field.name));
     }
     Form::of_query(Some(&query.finish()))
 }

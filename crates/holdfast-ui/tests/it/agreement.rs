@@ -181,6 +181,11 @@ on_both_engines! {
         let mut browser = signed_in(&app, "ada").await;
         let page = format!("/tasks/{task}");
         let shown = async || ada.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
+        let zoned = json!({"frequency": "daily", "time_to_run_at": "03:00", "timezone": "Europe/Berlin"});
+        ada.client.put(&format!("/api/backup-tasks/{task}"), zoned).await.expect(200);
+        let form = browser.get(&format!("{page}/edit")).await.text;
+        assert!(form.contains("03:00 Europe/Berlin") && !form.contains("03:00 UTC"), "{form}");
+        ada.client.put(&format!("/api/backup-tasks/{task}"), json!({"timezone": null})).await.expect(200);
         browser.get(&page).await;
         browser.submit(&format!("{page}/pause"), &[]).await;
         assert!(shown().await["paused_at"].is_string());

@@ -19,6 +19,9 @@ on_both_engines! {
         let edit = format!("/destinations/{id}/edit");
         let form = browser.get(&edit).await.text;
         assert!(form.contains("name=\"remove_sftp_password\"") && !form.contains("planted"), "{form}");
+        assert!(!form.contains("field-error"), "nothing was submitted yet: {form}");
+        let switch = form.split("<div").find(|part| part.contains("name=\"path_style_endpoint\"")).unwrap();
+        assert!(switch.contains("data-when=\"type=custom_s3\""), "{switch}");
         let mut fields = vec![
             ("label", "nas"), ("type", "sftp"), ("sftp_host", "192.0.2.1"), ("sftp_port", "22"),
             ("sftp_username", "backup"), ("sftp_path", "/backups"), ("sftp_password", ""),
