@@ -62,9 +62,11 @@ async fn form_page(
     let mut asked = vec![fields.select("remote_server_id", t.say("restore-server"), servers).required().focus()];
     let is_file = content.goes_to_path() && content != Content::Files;
     if content.goes_to_path() {
-        let (label, hint) =
-            if is_file { ("restore-file", "restore-file-hint") } else { ("restore-path", "restore-path-hint") };
-        asked.push(fields.line("path", t.say(label)).hint(t.say(hint)).required().limit(limits::PATH_CHARS));
+        let (label, hint) = match is_file {
+            true => (t.say("restore-file"), t.say("restore-file-hint")),
+            false => (t.say("restore-path"), t.say("restore-path-hint")),
+        };
+        asked.push(fields.line("path", label).hint(hint).required().limit(limits::PATH_CHARS));
     } else if matches!(content.coverage(), Coverage::Server(_)) {
         let one = fields.line("database_name", t.say("restore-one-database")).limit(limits::TEXT_CHARS);
         asked.push(one.hint(t.say("restore-one-database-hint")));
