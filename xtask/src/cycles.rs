@@ -1,7 +1,8 @@
 //! Finds dependency cycles between source files: files in a cycle cannot be understood, moved or tested one at a time.
 //!
 //! The dependencies of a file are read from the text of its `use` lines and of the paths in its code. A re-export is
-//! not a dependency in itself: a name imported through one counts as a dependency on the file that defines it.
+//! not a dependency in itself, unless the file also uses the name: a name imported through one counts as a dependency on
+//! the file that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -55,20 +56,19 @@ impl Modules {
         for (module, text) in files {
             let code = code(text);
             let (mut paths, mut names) = (Vec::new(), BTreeMap::new());
+            let own = without_public_imports(&code);
+            let words = own.lines().filter(|line| !line.contains("mod ")).flat_map(words).collect::<BTreeSet<_>>();
             for (is_public, path) in imports(&code) {
+                let is_used = path.last().is_some_and(|last| words.contains(last.as_str()));
                 if let Some(last) = path.last() {
                     names.insert(last.clone(), path.clone());
                 }
-                if !is_public {
+                if !is_public || is_used {
                     paths.push(path);
                 }
             }
             let is_child = |name: &String| files.contains_key(&child(module, name));
-            paths.extend(
-                paths_in(&without_public_imports(&code))
-                    .into_iter()
-                    .filter(|path| is_relative(&path[0]) || is_child(&path[0])),
-            );
+            paths.extend(paths_in(&own).into_iter().filter(|path| is_relative(&path[0]) || is_child(&path[0])));
             used.insert(module.clone(), paths);
             passed_on.insert(module.clone(), names);
         }
@@ -148,6 +148,10 @@ fn imports(code: &str) -> Vec<(bool, Vec<String>)> {
         found.extend(branches(&tree).into_iter().map(|path| (line.starts_with("pub"), path)));
     }
     found
+}
+
+fn words(code: &str) -> impl Iterator<Item = &str> {
+    code.split(|c: char| !(c.is_alphanumeric() || c == '_'))
 }
 
 fn without_public_imports(code: &str) -> String {
@@ -268,5 +272,11 @@ mod tests {
             ("a/x", "pub struct X(Box<super::Own>);\n"),
         ]);
         assert_eq!(found, [set(&["a", "a/x"])]);
+        let found = cycles_of(&[
+            ("", "mod a;\n"),
+            ("a", "mod x;\npub use x::X;\npub struct Own(X);\n"),
+            ("a/x", "pub struct X(Box<super::Own>);\n"),
+        ]);
+        assert_eq!(found, [set(&["a", "a/x"])], "it uses what it re-exports");
     }
 }

@@ -5,34 +5,32 @@
 //! process's stdout must be drained while its stdin is fed, and independent streams need separate connections.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use holdfast_core::Secret;
-use holdfast_core::run::FailureCode;
 use russh::client::{self, AuthResult, DisconnectReason, Handle, KeyboardInteractiveAuthResponse, Msg};
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate};
 use russh::{
     Channel, ChannelId, ChannelMsg, ChannelStream, Disconnect, MethodKind, Preferred, cipher, compression, kex, mac,
 };
-use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 
-use crate::egress::{Egress, Refused};
-use crate::error::EngineError;
+use crate::egress::Egress;
 
 pub mod endpoint;
+mod error;
 mod process;
+mod shared;
 
+use self::shared::{KeepOpen, Shared, Tied};
+pub use error::SshError;
 pub use process::{Control, Exit, Process, Stderr, Stdin, Stdout};
 
 /// Where to connect, as whom, and which host key is expected there.
@@ -104,114 +102,6 @@ const BUFFERED_PACKETS: usize = 32;
 /// russh reads each packet's length separately; without a buffer each of these reads would be a system call.
 const READ_BUFFER_BYTES: usize = 256 << 10;
 
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum SshError {
-    #[error("cannot connect: {0}")]
-    Connect(String),
-    /// Any failure before the server presented its key. They all share one message: users who can have addresses
-    /// checked must not learn which ports are open, closed or filtered. The reason is in the service's own log.
-    #[error("cannot connect to the server: no SSH server answers at this address and port")]
-    Unreachable,
-    #[error("{0}")]
-    Forbidden(Refused),
-    #[error("cannot resolve the host name: {0}")]
-    Dns(String),
-    #[error("the server did not answer in time")]
-    Timeout,
-    #[error("the server shows a host key that is not the expected one: {offered}")]
-    HostKeyChanged { offered: String, is_jump: bool },
-    /// What the server refused: the key or the password.
-    #[error("the server refused the {0}")]
-    Auth(&'static str),
-    #[error("the connection was lost: {0}")]
-    Lost(String),
-    #[error("SSH protocol error: {0}")]
-    Protocol(String),
-    #[error("the server refused to run the command")]
-    ExecRefused,
-}
-
-impl SshError {
-    /// Hides the details of a failure to connect that users must not see. `is_ssh` says whether the server has proved
-    /// to be an SSH server, for example by presenting a key.
-    fn told(self, target: &Target, is_ssh: bool) -> Self {
-        match self {
-            Self::Connect(_) | Self::Timeout => {}
-            Self::Lost(_) | Self::Protocol(_) if !is_ssh => {}
-            other => return other,
-        }
-        tracing::info!(host = target.host, port = target.port, reason = %self, "cannot connect to a server");
-        Self::Unreachable
-    }
-
-    fn of_jump(self) -> Self {
-        match self {
-            Self::HostKeyChanged { offered, .. } => Self::HostKeyChanged { offered, is_jump: true },
-            other => other,
-        }
-    }
-}
-
-impl From<SshError> for EngineError {
-    fn from(error: SshError) -> Self {
-        let code = match &error {
-            // The code for forbidden addresses is reserved for destinations.
-            SshError::Connect(_) | SshError::Unreachable | SshError::Forbidden(_) => FailureCode::Connect,
-            SshError::Dns(_) => FailureCode::Dns,
-            SshError::Timeout => FailureCode::Timeout,
-            SshError::HostKeyChanged { .. } => FailureCode::HostKeyChanged,
-            SshError::Auth(_) => FailureCode::Auth,
-            SshError::Lost(_) => FailureCode::Lost,
-            SshError::Protocol(_) | SshError::ExecRefused => FailureCode::RemoteFailed,
-        };
-        let text = error.to_string();
-        let mut letters = text.chars();
-        let first = letters.next().into_iter().flat_map(char::to_uppercase);
-        Self::new(code, format!("{}{}.", first.collect::<String>(), letters.as_str()))
-    }
-}
-
-/// State shared with the session task. It outlives the handler, so that the reason for a disconnect can still be read.
-#[derive(Default)]
-struct State {
-    offered: Option<String>,
-    mismatch: bool,
-    reason: Option<String>,
-    /// Wakes stdin writers: russh never wakes a writer that waits for window space when its channel ends.
-    open: HashMap<ChannelId, watch::Sender<bool>>,
-}
-
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<State>>);
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lost(&self) -> SshError {
-        SshError::Lost(self.lock().reason.clone().unwrap_or_else(|| "closed by the server".into()))
-    }
-
-    fn failure(&self, error: russh::Error) -> SshError {
-        let state = self.lock();
-        if state.mismatch {
-            return SshError::HostKeyChanged { offered: state.offered.clone().unwrap_or_default(), is_jump: false };
-        }
-        match error {
-            russh::Error::IO(error) => SshError::Connect(error.to_string()),
-            russh::Error::ConnectionTimeout
-            | russh::Error::KeepaliveTimeout
-            | russh::Error::InactivityTimeout
-            | russh::Error::Elapsed(_) => SshError::Timeout,
-            russh::Error::Disconnect | russh::Error::HUP | russh::Error::SendError | russh::Error::RecvError => {
-                SshError::Lost(state.reason.clone().unwrap_or_else(|| error.to_string()))
-            }
-            other => SshError::Protocol(other.to_string()),
-        }
-    }
-}
-
 struct Events {
     shared: Shared,
     pinned: Option<String>,
@@ -251,42 +141,6 @@ impl Drop for Events {
     }
 }
 
-/// A stream that ends when every clone of its `KeepOpen` has been dropped. Without it, a session task whose peer stalls
-/// during the key exchange would outlive our timeout, since russh detaches the task.
-struct Tied<S> {
-    inner: S,
-    released: oneshot::Receiver<()>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Tied<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(&mut self.inner).poll_read(cx, buf) {
-            Poll::Pending => match Pin::new(&mut self.released).poll(cx) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(_) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
-            },
-            ready => ready,
-        }
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Tied<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
-}
-
-/// Held by the connection and by everything opened on it, so that the transport lives as long as it is used.
-type KeepOpen = Arc<oneshot::Sender<()>>;
-
 struct Session {
     handle: Handle<Events>,
     shared: Shared,
@@ -311,7 +165,7 @@ impl Session {
         let stream = Tied { inner: BufReader::with_capacity(READ_BUFFER_BYTES, stream), released };
         let mut handle = client::connect_stream(config, stream, events).await.map_err(|error| {
             let is_ssh = shared.lock().offered.is_some() || matches!(error, russh::Error::NoCommonAlgo { .. });
-            shared.failure(error).told(target, is_ssh)
+            shared.failure(error).told((&target.host, target.port), is_ssh)
         })?;
         let (answer, refused) = match &target.credential {
             Credential::Key(seed) => (with_key(&mut handle, target, seed, &shared).await?, "key"),
@@ -402,7 +256,10 @@ impl Connection {
         tokio::time::timeout(timeouts.connect, Self::establish(target, jump, config, egress))
             .await
             .unwrap_or(Err(SshError::Timeout))
-            .map_err(|error| error.told(jump.unwrap_or(target), true))
+            .map_err(|error| {
+                let first = jump.unwrap_or(target);
+                error.told((&first.host, first.port), true)
+            })
     }
 
     async fn establish(

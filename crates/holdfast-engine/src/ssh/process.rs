@@ -8,7 +8,8 @@ use russh::client::Msg;
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
 use tokio::sync::watch;
 
-use super::{KeepOpen, Shared, SshError};
+use super::error::SshError;
+use super::shared::{KeepOpen, Shared};
 
 /// How a remote command ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
