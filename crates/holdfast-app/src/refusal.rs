@@ -46,12 +46,12 @@ refusals! {
         Unreadable { failure: String, message: String } = "unreadable", "{message}";
         RunEnded = "run-ended", "This run has ended; there is nothing to cancel.";
         RunNotEnded = "run-not-ended", "This run has not ended yet. Cancel it or wait for its end first.";
-        NoticeDelivered = "notice-delivered", "This notice is not undelivered; there is nothing to try again.";
+        NoticeDelivered = "notice-delivered", "This notice was already delivered; there is nothing to try again.";
         TwoFactorOn = "two-factor-on", "Two-factor sign-in is on already. Turn it off first.";
         TwoFactorOff = "two-factor-off", "Two-factor sign-in is off; turn it on first.";
         OnlyAdministrator = "only-administrator",
             "This is the only administrator. Make somebody else an administrator first.";
-        NoAdministrator = "no-administrator", "There must be one administrator at least.";
+        NoAdministrator = "no-administrator", "At least one account must be an administrator.";
         AccountBusy = "account-busy", "Something is running for this account. Cancel it or wait for its end.";
         OwnAccount = "own-account", "Delete your own account on your account page.";
         SignInNotBegun = "sign-in-not-begun",
@@ -60,7 +60,7 @@ refusals! {
         NotLinked = "not-linked",
             "No account here is linked to this one. Sign in with your password, then link it on your account page.";
         LinkedElsewhere = "linked-elsewhere", "This account is linked to somebody else here.";
-        NotADocument = "not-a-document", "This is no document of Holdfast's.";
+        NotADocument = "not-a-document", "This file is not an export or catalogue of Holdfast.";
         NewerDocument = "newer-document",
             "This was written by a newer Holdfast; use that version, or a newer one, to read it.";
         DamagedDocument { reason: String } = "damaged-document", "This document is damaged: {reason}";

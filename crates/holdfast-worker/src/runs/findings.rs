@@ -109,21 +109,22 @@ async fn note_damaged(
     error: &EngineError,
 ) -> Result<(), StoreError> {
     tell_damaged(tx, ending, backup, &error.message).await?;
-    note_state(tx, ending, backup, found).await
+    let Some(row) = backups::find(tx, backup).await? else { return Ok(()) };
+    note_state(tx, ending, (backup, row.destination_id), found).await
 }
 
-/// Records that a backup cannot be restored.
+/// Records that a backup cannot be restored from its copy at this destination.
 pub(super) async fn note_state(
     tx: &mut Tx,
     ending: &Ending<'_>,
-    backup: BackupId,
+    (backup, destination): (BackupId, DestinationId),
     found: Verification,
 ) -> Result<(), StoreError> {
     tracing::error!(backup = backup.0, found = found.as_str(), "a stored backup cannot be restored");
     metrics::counter!("holdfast_backups_damaged_total").increment(1);
     let (owner, detail) = (Some(ending.run.user_id), format!("{backup} {}", found.as_str()));
     audit::insert(tx, DbTime(ending.now), owner, &Origin::default(), AuditAction::BackupFoundDamaged, &detail).await?;
-    note_verification(tx, ending, backup, found).await
+    copies::update_verification(tx, backup, destination, found, ending.now).await
 }
 
 /// Reports to users that a backup cannot be restored.

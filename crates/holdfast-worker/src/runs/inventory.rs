@@ -171,10 +171,10 @@ impl Job for Inventory {
         for damaged in &self.damaged {
             // It may have been deleted meanwhile, or its damage may have been reported before.
             let Some(row) = backups::find(tx, damaged.copy.backup).await? else { continue };
-            if row.deleted_at.is_some() || row.verification == damaged.found {
+            if row.deleted_at.is_some() || damaged.copy.verification == damaged.found {
                 continue;
             }
-            note_state(tx, ending, damaged.copy.backup, damaged.found).await?;
+            note_state(tx, ending, (damaged.copy.backup, self.destination), damaged.found).await?;
             by_task.entry(row.task_id).or_default().push(damaged);
         }
         for damaged in by_task.into_values() {
