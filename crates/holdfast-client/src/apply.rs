@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use holdfast_core::{destination, task};
 use serde_json::{Value, json};
 
 use self::kinds::{Fields, KINDS, PAUSED, ResourceKind};
@@ -118,13 +119,17 @@ fn read_item(kind: &'static ResourceKind, item: &Value, folder: &Path) -> Result
     Ok(out)
 }
 
+fn trims_slashes(name: &str) -> bool {
+    let mut fields = task::fields().chain(destination::fields());
+    fields.any(|field| field.name == name && field.trims_slashes)
+}
+
 /// A value in the form in which the service returns it.
 fn tidy(field: &str, value: &Value) -> Value {
     let Value::String(text) = value else { return value.clone() };
     let text = text.trim();
     json!(match field {
-        "source_path" | "store_path" | "sftp_path" | "custom_s3_endpoint" if text.len() > 1 =>
-            text.trim_end_matches('/').to_owned(),
+        _ if text.len() > 1 && trims_slashes(field) => text.trim_end_matches('/').to_owned(),
         "excluded_tables" => text.split(',').map(str::trim).collect::<Vec<_>>().join(","),
         "custom_cron" => text.split_whitespace().collect::<Vec<_>>().join(" "),
         "type" => text.trim_end_matches("_webhook").to_owned(),

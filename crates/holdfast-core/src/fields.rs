@@ -23,6 +23,8 @@ pub struct FieldSpec {
     pub shown_if: &'static [&'static str],
     /// Changing it requires the secrets again: the stored ones were given for another recipient.
     pub requires_secrets: bool,
+    /// Slashes at its end mean nothing, and are not kept.
+    pub trims_slashes: bool,
 }
 
 /// What a field holds.
@@ -83,6 +85,7 @@ impl FieldSpec {
             shown_at: None,
             shown_if: &[],
             requires_secrets: false,
+            trims_slashes: false,
         }
     }
 
@@ -150,6 +153,10 @@ impl FieldSpec {
     /// Responses show it only for these values of the `only_if` field.
     pub const fn shown_if(self, values: &'static [&'static str]) -> Self {
         Self { shown_if: values, ..self }
+    }
+
+    pub const fn trims_slashes(self) -> Self {
+        Self { trims_slashes: true, ..self }
     }
 
     pub const fn requires_secrets(self) -> Self {

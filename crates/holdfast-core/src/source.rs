@@ -43,6 +43,7 @@ const ENGINE: FieldSpec = FieldSpec::choice("database_engine", DatabaseEngine::W
     .shown_at("/source/database_engine");
 
 const PATH: FieldSpec = FieldSpec::line("source_path", limits::PATH_CHARS)
+    .trims_slashes()
     .about("Needed for `files`, and for databases that are files.")
     .shown_at("/source/path");
 

@@ -31,6 +31,7 @@ const KEEP: FieldSpec = FieldSpec::integer("maximum_backups_to_keep", 0, limits:
     .default_to(DefaultValue::Integer(limits::DEFAULT_MAX_BACKUPS))
     .shown_at("/storage/max_backups");
 const PATH: FieldSpec = FieldSpec::line("store_path", limits::TEXT_CHARS)
+    .trims_slashes()
     .about("A folder below the destination's root.")
     .default_to(DefaultValue::Text("/"))
     .shown_at("/storage/path");

@@ -6,7 +6,7 @@ use std::fmt;
 
 use askama::Template;
 use askama::filters::HtmlSafe;
-use holdfast_core::fields::{FieldKind, FieldSpec};
+use holdfast_core::fields::{DefaultValue, FieldKind, FieldSpec};
 use holdfast_core::input::{Errors, Input, Value};
 
 use crate::form::Form;
@@ -26,6 +26,16 @@ impl Values {
     pub(crate) fn set_all(mut self, name: &str, values: impl IntoIterator<Item = String>) -> Self {
         self.0.insert(name.to_owned(), values.into_iter().collect());
         self
+    }
+
+    /// The default of each of these fields that has one.
+    pub(crate) fn defaults(fields: impl Iterator<Item = &'static FieldSpec>) -> Self {
+        fields.fold(Self::default(), |values, field| match field.default {
+            Some(DefaultValue::Switch(is_on)) => values.switch(field.name, is_on),
+            Some(DefaultValue::Integer(number)) => values.set(field.name, number.to_string()),
+            Some(DefaultValue::Text(text)) => values.set(field.name, text),
+            None => values,
+        })
     }
 
     pub(crate) fn switch(self, name: &str, on: bool) -> Self {

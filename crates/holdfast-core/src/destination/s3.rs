@@ -53,6 +53,7 @@ const REGION: FieldSpec = FieldSpec::line("s3_region", 64)
     .shown_at("/s3_region")
     .shown_if(&["s3"]);
 const ENDPOINT: FieldSpec = FieldSpec::line("custom_s3_endpoint", limits::URL_CHARS)
+    .trims_slashes()
     .pattern("^https?://")
     .about("Needed for `custom_s3`: an http or https URL.")
     .not_null()

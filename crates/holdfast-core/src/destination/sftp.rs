@@ -48,6 +48,7 @@ const USERNAME: FieldSpec = FieldSpec::line("sftp_username", limits::TEXT_CHARS)
     .requires_secrets()
     .shown_at("/sftp_username");
 const PATH: FieldSpec = FieldSpec::line("sftp_path", limits::PATH_CHARS)
+    .trims_slashes()
     .min_chars(1)
     .about(
         "Needed for `sftp`: a folder, which is created if it does not exist. It is absolute, or relative to the folder \

@@ -168,7 +168,7 @@ impl FormResource for Destination {
     const DELETE_MEANS: Option<&'static str> = Some("destination-delete-means");
 
     fn blank() -> Values {
-        Values::default().set("type", "local").switch("path_style_endpoint", true).set("sftp_port", "22")
+        Values::defaults(destination::fields()).set("type", "local").switch("path_style_endpoint", true)
     }
 
     fn values(row: &DestinationRow) -> Values {

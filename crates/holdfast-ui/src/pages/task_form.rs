@@ -102,16 +102,14 @@ fn values(task: &Task) -> Values {
         .set_all(task::TAGS.name, task.tag_ids.iter().map(i64::to_string))
 }
 
-/// The initial values of a new task, with the same defaults as the API.
+/// The initial values of a new task: the defaults of the API, and a schedule to begin with.
 fn defaults(query: &Form, now: Timestamp) -> Values {
-    let values = Values::default()
+    let values = Values::defaults(task::fields())
         .set("day_of_week", schedule::weekday_number(now, None).to_string())
         .set("day_of_month", schedule::day_of_month(now, None).to_string())
         .set("type", TaskKind::Files.as_str())
         .set("frequency", Frequency::Daily.as_str())
-        .set("time_to_run_at", "03:00")
-        .set("maximum_backups_to_keep", limits::DEFAULT_MAX_BACKUPS.to_string())
-        .set("store_path", "/");
+        .set("time_to_run_at", "03:00");
     picked(query, values)
 }
 
