@@ -34,7 +34,9 @@ pub fn decrypt(path: &Path, password: Option<&Secret>, output: &mut dyn Write) -
 /// left out.
 pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[String]) -> Result<(u64, Vec<String>)> {
     let mut archive = open(path, password)?;
-    let content = archive.manifest()?.and_then(|manifest| Content::parse(&manifest.content));
+    // A damaged index keeps nobody from extracting what can still be read.
+    let manifest = archive.manifest().ok().flatten();
+    let content = manifest.and_then(|manifest| Content::parse(&manifest.content));
     if content.is_some_and(|content| content != Content::Files) {
         let message = "This is the backup of a database, which holds no files. `holdfast backup decrypt` writes the \
             dump; restore it with the tools of the database.";

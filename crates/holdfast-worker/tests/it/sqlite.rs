@@ -69,6 +69,9 @@ on_both_engines! {
         let before = contents(&file);
         let shop = sqlite_task(&bench, &file).await;
         let backup = bench.back_up(shop).await;
+        let folder = bench.folder.path().join("extracted");
+        let refused = holdfast_engine::extract(&bench.stored_file(&backup), None, &folder, &[]).unwrap_err();
+        assert_eq!(refused.code.as_str(), "not_supported", "a dump is not a damaged archive of files");
         assert_eq!((&backup["content"], &backup["entries"]), (&json!("sqlite"), &json!(4)));
         assert!(backup["key"].as_str().unwrap().ends_with(".sqlite3.zst"), "{backup}");
         assert_successful(&bench.verify(&backup).await);
