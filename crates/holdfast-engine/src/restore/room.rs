@@ -144,26 +144,27 @@ impl Engine {
         if short.is_empty() {
             return Ok(());
         }
-        let replaced = match room.has_shell {
-            true => self.replaced(connection, plan, path, choice, context).await?,
-            false => BTreeMap::new(),
+        // `None` if it is not known how much the replaced files free.
+        let replaced = match (plan.overwrite, room.has_shell) {
+            (false, _) => Some(BTreeMap::new()),
+            (true, true) => self.replaced(connection, plan, path, choice, context).await?,
+            (true, false) => None,
         };
-        short.retain(|mount| mount.needed > mount.free.saturating_add(replaced.get(&mount.path).copied().unwrap_or(0)));
+        let freed = |mount: &Mount| replaced.as_ref().and_then(|freed| freed.get(&mount.path)).copied().unwrap_or(0);
+        short.retain(|mount| mount.needed > mount.free.saturating_add(freed(mount)));
         for mount in &short {
             let place = if mount.path.is_empty() { String::new() } else { format!(" in {}", mount.path) };
-            let room = mount.free.saturating_add(replaced.get(&mount.path).copied().unwrap_or(0));
-            let (needed, room) = (shown(mount.needed), shown(room));
-            if replaced.is_empty() {
+            let (needed, room) = (shown(mount.needed), shown(mount.free.saturating_add(freed(mount))));
+            if replaced.is_none() {
                 context.log.warn(format!(
                     "The restore needs {needed}{place}, and there is room for {room} on the server, beside the files that \
                      would be replaced."
                 ));
                 continue;
             }
-            let message = format!(
-                "The restore needs {needed}{place}, and there is room for {room} on the server, with the files that would \
-                 be replaced."
-            );
+            let with = if plan.overwrite { ", with the files that would be replaced" } else { "" };
+            let message =
+                format!("The restore needs {needed}{place}, and there is room for {room} on the server{with}.");
             if mount.may_compress() {
                 context.log.warn(message);
                 continue;
@@ -177,7 +178,7 @@ impl Engine {
         Ok(())
     }
 
-    /// How much the files take that would be replaced, by file system; empty if the server does not say.
+    /// How much the files take that would be replaced, by file system; `None` if the server does not say.
     async fn replaced(
         &self,
         connection: &Connection,
@@ -185,7 +186,7 @@ impl Engine {
         path: &str,
         choice: &Choice,
         context: &Context,
-    ) -> Result<BTreeMap<String, u64>> {
+    ) -> Result<Option<BTreeMap<String, u64>>> {
         let (sender, receiver) = mpsc::channel(4);
         let script = Script::new(REPLACED, &[path]);
         let asking = self.answers(connection, &script, receiver, context, |_| ANSWER_BYTES);
@@ -196,6 +197,7 @@ impl Engine {
             let (bytes, path) = line.split_once(' ')?;
             Some((path.to_owned(), bytes.parse().ok()?))
         };
-        Ok(text.lines().filter_map(parse).collect())
+        let replaced: BTreeMap<String, u64> = text.lines().filter_map(parse).collect();
+        Ok(Some(replaced).filter(|replaced| !replaced.is_empty()))
     }
 }

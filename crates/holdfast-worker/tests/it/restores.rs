@@ -607,6 +607,11 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     let old =
         (0..100).filter(|number| std::fs::read(target.join(format!("{number}"))).unwrap() == content(*number, 10));
     let old = old.count();
+    // Files that stay free none: there is room for half of those that are missing.
+    (50..100).for_each(|number| std::fs::remove_file(target.join(format!("{number}"))).unwrap());
+    std::fs::write(target.join("other"), vec![1; 4_000_000]).unwrap();
+    let beside = bench.restore(&backup, json!({"path": target})).await;
+    let is_added = target.join("99").exists();
     // Replaced files free space.
     std::fs::remove_file(target.join("other")).unwrap();
     fill(&target, 35_000);
@@ -618,6 +623,9 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     assert_failed(&run, "target_full");
     assert!(output(&run).contains("The restore needs 4.1 MB, and there is room for"), "{}", output(&run));
     assert_eq!(old, 100, "nothing was touched");
+    assert_failed(&beside, "target_full");
+    assert!(output(&beside).contains("on the server. Nothing was written."), "{}", output(&beside));
+    assert!(!is_added);
     assert_successful(&again);
     assert!(new);
 }
