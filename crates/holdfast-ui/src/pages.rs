@@ -59,7 +59,7 @@ pub(crate) fn delete_page(
     }
 }
 
-/// The item was created, so a rate limit on its first check is not an error.
+/// The item was saved, so a rate limit on its check is not an error.
 pub(crate) fn unless_busy(asked: holdfast_app::Result<()>) -> holdfast_app::Result<()> {
     match asked {
         Err(holdfast_app::AppError::TooManyRequests { .. }) => Ok(()),
