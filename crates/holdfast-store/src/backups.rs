@@ -14,7 +14,7 @@ use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
 use crate::copies::{self, NewCopy};
-use crate::statement::decode_all;
+use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 

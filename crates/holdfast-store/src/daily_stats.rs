@@ -4,7 +4,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::ids::UserId;
 use sqlx::QueryBuilder;
 
-use crate::statement::decode_all;
+use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 

@@ -46,7 +46,7 @@ macro_rules! list_page {
     (@ordered $tx:expr, $listing:expr, $order:literal, $table:literal as $alias:literal with $join:expr, $where:expr
         $(, $bind:expr)*) => {{
         let listing = $listing;
-        let (lines, total) = with_conn!($tx, conn => sqlx::query::<Db>(concat!(
+        let (lines, total) = with_conn!($tx, conn => $crate::statement::Statement::first(sqlx::query::<Db>(concat!(
             "SELECT COALESCE(string_agg(p.line, '\u{1e}'), ''), (SELECT COUNT(*) FROM ", $table, " ",
             $alias, " WHERE ", $alias, ".user_id = $1", $where, ") FROM (SELECT ", $alias, ".id, ", packed_line!(),
             " AS line FROM ", $table, " ", $alias, " ", $join, " WHERE ", $alias, ".user_id = $1", $where, " ORDER BY ", $alias,
@@ -56,8 +56,7 @@ macro_rules! list_page {
         .bind(listing.needle())
         .bind(listing.page.per_page)
         .bind(listing.page.offset())
-        $(.bind($bind))*
-        .first(conn)
+        $(.bind($bind))*, conn)
         .await
         .and_then($crate::statement::decode_one::<(String, i64), _>))?;
         let mut items = $crate::packed::unpack_page(&lines)?;

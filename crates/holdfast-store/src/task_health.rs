@@ -5,7 +5,7 @@ use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::task_health::{Facts, TaskHealth};
 use sqlx::QueryBuilder;
 
-use crate::statement::decode_all;
+use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 

@@ -14,7 +14,7 @@ use sqlx::{QueryBuilder, Row as _};
 
 use self::tables::{ColumnKind, TABLES, Table};
 use crate::sealing::SealContext;
-use crate::statement::decode_one;
+use crate::statement::{Statement as _, decode_one};
 use crate::{DbTime, Result, StoreError, Tx, backups, spec};
 
 pub use older::upgrade;

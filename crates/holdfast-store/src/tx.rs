@@ -17,8 +17,6 @@ use crate::sqlite::{self, WriteGuard};
 /// connection; the SQL text is the same for both.
 macro_rules! with_conn {
     ($tx:expr, $conn:ident => $body:expr) => {{
-        #[allow(unused_imports, reason = "not every expression needs it")]
-        use $crate::statement::Statement as _;
         let result = match $tx.backend() {
             $crate::tx::Backend::Sqlite($conn) => {
                 type Db = sqlx::Sqlite;
@@ -37,7 +35,8 @@ macro_rules! with_conn {
 macro_rules! fetch_all {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         with_conn!($tx, conn => {
-            sqlx::query::<Db>($sql)$(.bind($bind))*.all(conn).await.and_then($crate::statement::decode_all::<$row, _>)
+            let query = sqlx::query::<Db>($sql)$(.bind($bind))*;
+            $crate::statement::Statement::all(query, conn).await.and_then($crate::statement::decode_all::<$row, _>)
         })
     };
 }
@@ -46,7 +45,8 @@ macro_rules! fetch_all {
 macro_rules! fetch_optional {
     ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         with_conn!($tx, conn => {
-            sqlx::query::<Db>($sql)$(.bind($bind))*.first(conn).await.and_then($crate::statement::decode_first::<$row, _>)
+            let query = sqlx::query::<Db>($sql)$(.bind($bind))*;
+            $crate::statement::Statement::first(query, conn).await.and_then($crate::statement::decode_first::<$row, _>)
         })
     };
 }
@@ -55,7 +55,8 @@ macro_rules! fetch_optional {
 macro_rules! fetch_scalar {
     ($tx:expr, $value:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
         with_conn!($tx, conn => {
-            sqlx::query::<Db>($sql)$(.bind($bind))*.first(conn).await.and_then($crate::statement::decode_one::<($value,), _>)
+            let query = sqlx::query::<Db>($sql)$(.bind($bind))*;
+            $crate::statement::Statement::first(query, conn).await.and_then($crate::statement::decode_one::<($value,), _>)
         })
         .map(|(value,)| value)
     };
@@ -64,7 +65,7 @@ macro_rules! fetch_scalar {
 /// Runs a statement and returns the number of rows it changed.
 macro_rules! execute {
     ($tx:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
-        with_conn!($tx, conn => sqlx::query::<Db>($sql)$(.bind($bind))*.run(conn).await)
+        with_conn!($tx, conn => $crate::statement::Statement::run(sqlx::query::<Db>($sql)$(.bind($bind))*, conn).await)
     };
 }
 
