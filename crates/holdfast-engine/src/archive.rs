@@ -21,7 +21,7 @@ pub(crate) mod tar;
 mod unpack;
 mod writer;
 
-pub(crate) use forward::{forward, rehearse};
+pub(crate) use forward::{forward, read_through};
 pub(crate) use frames::{Pool, WINDOW_LOG, decompress};
 pub(crate) use index::tidy_path;
 pub use index::{Entry, Manifest, MysqlFacts};
@@ -30,7 +30,9 @@ pub use reader::Archive;
 pub(crate) use reader::{Bounded, plain};
 pub(crate) use sealed::{KeyDerivation, Written};
 pub use selection::Counted;
-pub(crate) use selection::{Choice, Existing, Left, Longest, Occupant, Options, Selection, ancestors, is_too_deep};
+pub(crate) use selection::{
+    Choice, Existing, ExistingKind, Options, PathLimits, Selection, SkipReason, ancestors, is_too_deep,
+};
 pub(crate) use shown::{shown, shown_short};
 pub(crate) use unpack::{Facts, FileContent, Target, unpack};
 pub(crate) use writer::{Out, Packed, Packing, Received, pack};

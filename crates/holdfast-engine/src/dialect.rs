@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::Remote;
-use crate::source::Outlet;
+use crate::source::PlainSink;
 use crate::source::database::{DatabasePlan, Login};
 
 /// The tools that an engine needs on a server.
@@ -50,8 +50,8 @@ pub(crate) trait Dialect: Send + Sync {
     /// Adds to the manifest what a restore needs to know and the dump does not contain.
     async fn describe(&self, at: Remote<'_>, source: &DatabasePlan, manifest: &mut Manifest) -> Result<()>;
 
-    /// Sends the dump to `outlet`.
-    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()>;
+    /// Sends the dump to `sink`.
+    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()>;
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport>;
 
@@ -76,7 +76,7 @@ pub(crate) enum RestoreInto<'a> {
 }
 
 /// The error for content that an engine cannot restore to the requested target.
-pub(crate) fn misfit() -> EngineError {
+pub(crate) fn mismatch() -> EngineError {
     EngineError::internal("the restore target does not match the content of the backup")
 }
 

@@ -18,7 +18,9 @@ use holdfast_core::run::FailureCode;
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_OMIT, Uid};
 
 use crate::archive::tar::Time;
-use crate::archive::{Archive, Choice, Entry, Facts, FileContent, Left, Options, Selection, Target, shown, unpack};
+use crate::archive::{
+    Archive, Choice, Entry, Facts, FileContent, Options, Selection, SkipReason, Target, shown, unpack,
+};
 use crate::error::{EngineError, Result, classify};
 
 /// Writes the plain stream, a tar archive or a dump, to `output`. A wrong password is reported before the first byte is
@@ -63,14 +65,14 @@ pub fn extract(path: &Path, password: Option<&Secret>, folder: &Path, only: &[St
     let mut target = Folder { root, folders: Vec::new(), left_out: Vec::new() };
     let left_out = Arc::new(Mutex::new(Vec::new()));
     let noting = left_out.clone();
-    let on_left = move |path: &str, left: Left| {
+    let on_skipped = move |path: &str, left: SkipReason| {
         let mut left_out = noting.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         left_out.push(format!("{path}: {}", left.text()));
     };
     let is_everything = choice.is_everything();
     let options =
         Options { with_owners: is_root(), with_root: is_everything, without_special: true, ..Options::default() };
-    let mut selection = Selection::new(choice, options, None, on_left);
+    let mut selection = Selection::new(choice, options, None, on_skipped);
     if !is_everything {
         archive.visit(&mut |entry: &Entry| selection.expect(entry).map(|()| true))?;
     }

@@ -20,7 +20,7 @@ use crate::download::Download;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{BackupPlan, DatabasePlan, FilesSource, StoredBackup};
 use crate::remote::Remote;
-use crate::source::{Outlet, files};
+use crate::source::{PlainSink, files};
 
 #[async_trait]
 pub(crate) trait BackupFormat: Send + Sync {
@@ -33,7 +33,7 @@ pub(crate) trait BackupFormat: Send + Sync {
     ) -> Result<Box<dyn BackupWriter>>;
 
     /// Opens all of a backup for reading, with progress towards its size. Reports a wrong password.
-    async fn open_whole(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<Whole>;
+    async fn open_plain(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<PlainReader>;
 
     /// Opens a backup to list its entries or to read single files, until `stop` is cancelled. Reports a wrong password.
     async fn open_entries(
@@ -93,13 +93,13 @@ impl Input<'_> {
         }
     }
 
-    /// Sends all of it to `outlet`: a tar archive or a dump.
-    pub(crate) async fn send(self, at: Remote<'_>, plan: &BackupPlan, outlet: &mut Outlet) -> Result<()> {
+    /// Sends all of it to `sink`: a tar archive or a dump.
+    pub(crate) async fn send(self, at: Remote<'_>, plan: &BackupPlan, sink: &mut PlainSink) -> Result<()> {
         match self {
             Self::Files(source) => {
-                files::pump(at.connection, source, at.settings, at.context, (outlet, plan.started_at)).await
+                files::pump(at.connection, source, at.settings, at.context, (sink, plan.started_at)).await
             }
-            Self::Database(dialect, source) => dialect.dump(at, source, outlet).await,
+            Self::Database(dialect, source) => dialect.dump(at, source, sink).await,
         }
     }
 }
@@ -117,7 +117,7 @@ pub(crate) trait StoredEntries: Send {
 }
 
 /// A backup that is read completely, as one plain stream: a tar archive or a dump.
-pub(crate) struct Whole {
+pub(crate) struct PlainReader {
     pub plain: Hashing<Box<dyn Read + Send>>,
     confirm: Confirm,
 }
@@ -126,7 +126,7 @@ pub(crate) struct Whole {
 /// with them.
 type Confirm = Box<dyn FnOnce() -> Result<Option<Blocks>> + Send>;
 
-impl Whole {
+impl PlainReader {
     pub(crate) fn new(plain: Box<dyn Read + Send>, confirm: Confirm) -> Self {
         Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, confirm }
     }

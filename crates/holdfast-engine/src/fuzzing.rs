@@ -10,7 +10,7 @@ use holdfast_core::backup::{EntryKind, name_text};
 
 use crate::archive::pgdump::split::split;
 use crate::archive::tar::{Member, MemberKind, Part, Reader, Writer};
-use crate::archive::{Archive, Choice, Entry, Existing, Occupant, Options, Selection, ancestors};
+use crate::archive::{Archive, Choice, Entry, Existing, ExistingKind, Options, Selection, ancestors};
 use crate::mysql::definitions::{self, Definition};
 use crate::postgres::describe_dump;
 
@@ -171,14 +171,14 @@ fn occupied(entries: &[Entry], paths: &[String], in_the_way: &mut BTreeSet<Vec<u
     let mut existing = Existing::default();
     for entry in entries {
         for path in ancestors(&entry.path).chain([entry.path.as_str()]) {
-            existing.set(existing.key(path), Occupant::Nothing);
+            existing.set(existing.key(path), ExistingKind::Nothing);
         }
     }
     for (at, path) in paths.iter().enumerate() {
-        let occupant = [Occupant::Symlink, Occupant::File, Occupant::Directory][at % 3];
+        let kind = [ExistingKind::Symlink, ExistingKind::File, ExistingKind::Directory][at % 3];
         let bytes = holdfast_core::backup::name_bytes(path);
-        existing.set(existing.key(&name_text(&bytes)), occupant);
-        if occupant == Occupant::Directory {
+        existing.set(existing.key(&name_text(&bytes)), kind);
+        if kind == ExistingKind::Directory {
             in_the_way.remove(&bytes)
         } else {
             in_the_way.insert(bytes)

@@ -38,10 +38,10 @@ use crate::thread::on_thread;
 
 impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {
-        let misfit = || EngineError::internal("the restore target does not match the content of the backup");
+        let mismatch = || EngineError::internal("the restore target does not match the content of the backup");
         let engine = plan.backup.content.database_engine();
         if matches!(plan.target, RestoreTarget::Path { .. }) != plan.backup.content.goes_to_path() {
-            return Err(misfit());
+            return Err(mismatch());
         }
         let connection = connect(&plan.server, &self.settings.remote, context).await?;
         let at = Remote { connection: &connection, settings: &self.settings.remote, context };
@@ -59,7 +59,7 @@ impl Engine {
             (RestoreTarget::Path { path, .. }, Some(dialect)) => {
                 dialect.restore(self, at, &DatabaseRestore { plan, into: RestoreInto::File(path) }).await
             }
-            (RestoreTarget::Database { .. }, None) => Err(misfit()),
+            (RestoreTarget::Database { .. }, None) => Err(mismatch()),
         };
         let report = match report {
             Ok(report) => report,
@@ -85,12 +85,12 @@ impl Engine {
         read: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let quiet = Context { progress: Arc::default(), ..context.clone() };
-        let mut whole = self.open_whole(backup, &quiet).await?;
+        let mut reader = self.open_plain(backup, &quiet).await?;
         let backup = backup.clone();
         on_thread(move || {
-            let found = read(&mut whole.plain)
+            let found = read(&mut reader.plain)
                 .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
-            whole.finish(&backup)?;
+            reader.finish(&backup)?;
             Ok(found)
         })
         .await

@@ -45,7 +45,7 @@ pub(crate) enum Batch {
 }
 
 /// The sending half of the channel to the packing thread.
-pub(crate) struct Outlet {
+pub(crate) struct PlainSink {
     sender: mpsc::Sender<Result<Batch>>,
     again: mpsc::Receiver<Vec<Member>>,
     passed: Option<mpsc::Receiver<Passed>>,
@@ -54,20 +54,20 @@ pub(crate) struct Outlet {
 }
 
 /// The receiving half, for the packing thread.
-pub(crate) struct Inlet {
+pub(crate) struct SinkReceiver {
     pub batches: mpsc::Receiver<Result<Batch>>,
     pub again: mpsc::Sender<Vec<Member>>,
     /// Receives each file that was read, during the first reading.
     pub passed: Option<mpsc::Sender<Passed>>,
 }
 
-impl Outlet {
-    pub(crate) fn new() -> (Self, Inlet) {
+impl PlainSink {
+    pub(crate) fn new() -> (Self, SinkReceiver) {
         let (sender, batches) = mpsc::channel(WAITING_BATCHES);
         let (ask_again, again) = mpsc::channel(1);
         let (pass, passed) = mpsc::channel(WAITING_FILES);
-        let outlet = Self { sender, again, passed: Some(passed), batch: Vec::new(), bytes: 0 };
-        (outlet, Inlet { batches, again: ask_again, passed: Some(pass) })
+        let sink = Self { sender, again, passed: Some(passed), batch: Vec::new(), bytes: 0 };
+        (sink, SinkReceiver { batches, again: ask_again, passed: Some(pass) })
     }
 
     pub(crate) async fn send(&mut self, chunk: Bytes) -> Result<()> {

@@ -13,15 +13,15 @@ use crate::context::Context;
 use crate::destination::DestinationPlan;
 use crate::download::{Download, PIECE_BYTES};
 use crate::error::{EngineError, Result, classify};
-use crate::format::Whole;
+use crate::format::PlainReader;
 use crate::formats;
 use crate::plan::StoredBackup;
 use crate::thread::{on_thread, until_dropped};
 
 impl Engine {
     /// Opens all of a backup for reading, with progress towards its size. Reports a wrong password.
-    pub(crate) async fn open_whole(&self, backup: &StoredBackup, context: &Context) -> Result<Whole> {
-        formats::of(backup.format).open_whole(self, backup, context).await
+    pub(crate) async fn open_plain(&self, backup: &StoredBackup, context: &Context) -> Result<PlainReader> {
+        formats::of(backup.format).open_plain(self, backup, context).await
     }
 
     /// Reads the whole backup and checks the stored bytes, the archive or dump inside them to its end, and the hash of
@@ -55,14 +55,14 @@ impl Engine {
     }
 
     async fn read_to_the_end(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
-        let mut whole = self.open_whole(backup, context).await?;
+        let mut reader = self.open_plain(backup, context).await?;
         let (backup, context) = (backup.clone(), context.clone());
         on_thread(move || {
-            inspect(backup.content, &mut whole.plain, FailureCode::Corrupt, &mut |_| {
+            inspect(backup.content, &mut reader.plain, FailureCode::Corrupt, &mut |_| {
                 context.progress.add_file();
                 Ok(())
             })?;
-            whole.finish(&backup)
+            reader.finish(&backup)
         })
         .await
     }
@@ -124,13 +124,13 @@ impl Engine {
         let mut selection = self.choose(backup, &[path.to_owned()]).await?;
         let (stop, guard) = until_dropped();
         let (context, _lines) = Context::new(stop);
-        let mut whole = self.open_whole(backup, &context).await?;
+        let mut reader = self.open_plain(backup, &context).await?;
         let backup = backup.clone();
         Ok(Download::start(guard, move |pieces| {
             let mut out = io::BufWriter::with_capacity(PIECE_BYTES, pieces.clone());
-            let forwarded = forward(&mut whole.plain, &mut selection, &mut |_| {}, (&mut out, false));
+            let forwarded = forward(&mut reader.plain, &mut selection, &mut |_| {}, (&mut out, false));
             // The last piece is held back until everything has been verified.
-            let sent = forwarded.and_then(|()| whole.finish(&backup)).and_then(|()| {
+            let sent = forwarded.and_then(|()| reader.finish(&backup)).and_then(|()| {
                 io::Write::flush(&mut out)
                     .map_err(|error| classify(&error, FailureCode::Lost, "The download was interrupted"))
             });

@@ -108,7 +108,7 @@ impl UnderWay {
 
 /// Works until it is told to stop. A worker that panics is replaced: one bad run must not end all of them.
 pub async fn supervise(parts: Parts, stop: CancellationToken) {
-    let _hearing = AbortOnDropHandle::new(tokio::spawn(hear_others(parts.app.clone())));
+    let _listening = AbortOnDropHandle::new(tokio::spawn(listen_for_queued(parts.app.clone())));
     loop {
         let (worker, told) = (Worker::new(parts.clone()), stop.clone());
         match tokio::spawn(Box::pin(async move { worker.run(told).await })).await {
@@ -122,7 +122,7 @@ pub async fn supervise(parts: Parts, stop: CancellationToken) {
 }
 
 /// Wakes the worker when another process queues a run.
-async fn hear_others(app: Arc<App>) {
+async fn listen_for_queued(app: Arc<App>) {
     loop {
         if let Err(error) = app.store.listen_for_queued(|| app.wake_worker()).await {
             tracing::debug!(%error, "no notifications of runs queued by other processes; polling for them");

@@ -22,7 +22,7 @@ pub(crate) fn forward(
 }
 
 /// Makes the same decisions as [`forward`], but writes nothing.
-pub(crate) fn rehearse(
+pub(crate) fn read_through(
     reader: &mut dyn Read,
     selection: &mut Selection,
     on_member: &mut dyn FnMut(&Member),

@@ -10,7 +10,7 @@ use holdfast_core::backup::name_text;
 
 use super::index::Entry;
 use super::inspected::Inspected;
-use super::selection::{Longest, relative};
+use super::selection::{PathLimits, relative};
 use super::shown::shown_short;
 use super::tar::{Member, MemberKind, MemberRange, Reader, Writer};
 
@@ -112,7 +112,7 @@ impl<W: Write> Repacking<'_, W> {
         if member.kind != MemberKind::Directory {
             self.seen.note(&path);
         }
-        if Longest::USUAL.is_exceeded(&path) {
+        if PathLimits::USUAL.is_exceeded(&path) {
             self.note_long_name(&path);
         }
         let start = self.writer.get_mut().bytes;
@@ -129,7 +129,7 @@ impl<W: Write> Repacking<'_, W> {
         if self.long_names > NAMED {
             return;
         }
-        let Longest { path: longest, name } = Longest::USUAL;
+        let PathLimits { path: longest, name } = PathLimits::USUAL;
         self.inspected.warnings.push(format!(
             "{}: a path of {} bytes. Paths of more than {longest} bytes, or with a name of more than {name}, are \
              backed up, but most servers cannot restore them: only bsdtar writes longer paths, and few file systems \

@@ -68,7 +68,7 @@ fn covers(path: &str, other: &str) -> bool {
 
 /// What exists at a path in the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occupant {
+pub(crate) enum ExistingKind {
     Nothing,
     Directory,
     Symlink,
@@ -106,7 +106,7 @@ impl PathKeys {
 #[derive(Debug, Default)]
 pub(crate) struct Existing {
     keys: PathKeys,
-    occupants: HashMap<u64, Occupant>,
+    existing_kinds: HashMap<u64, ExistingKind>,
 }
 
 impl Existing {
@@ -114,12 +114,12 @@ impl Existing {
         self.keys.key(path)
     }
 
-    pub(crate) fn set(&mut self, key: u64, occupant: Occupant) {
-        self.occupants.insert(key, occupant);
+    pub(crate) fn set(&mut self, key: u64, kind: ExistingKind) {
+        self.existing_kinds.insert(key, kind);
     }
 
-    fn at(&self, key: u64) -> Option<Occupant> {
-        self.occupants.get(&key).copied()
+    fn at(&self, key: u64) -> Option<ExistingKind> {
+        self.existing_kinds.get(&key).copied()
     }
 }
 
@@ -137,12 +137,12 @@ pub(crate) fn is_too_deep(path: &str) -> bool {
 
 /// The longest path below a target, and the longest name in it, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Longest {
+pub(crate) struct PathLimits {
     pub path: usize,
     pub name: usize,
 }
 
-impl Longest {
+impl PathLimits {
     /// The longest path that Linux accepts after `./`, and the longest name that nearly every file system accepts.
     pub(crate) const USUAL: Self = Self { path: 4093, name: 255 };
 
@@ -151,7 +151,7 @@ impl Longest {
     }
 }
 
-impl Default for Longest {
+impl Default for PathLimits {
     fn default() -> Self {
         Self { path: usize::MAX, name: usize::MAX }
     }
@@ -169,12 +169,12 @@ pub(crate) struct Options {
     pub with_root: bool,
     /// Whether pipes and devices cannot be created at all.
     pub without_special: bool,
-    pub longest: Longest,
+    pub longest: PathLimits,
 }
 
 /// Why a requested member is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum SkipReason {
     /// Something already exists there and is to be kept.
     Kept,
     ThroughLink,
@@ -187,7 +187,22 @@ pub(crate) enum Left {
     TooLong,
 }
 
-impl Left {
+impl SkipReason {
+    /// Whether the options of the restore ask for it; everything else is a warning.
+    pub(crate) fn is_as_requested(self) -> bool {
+        match self {
+            Self::Kept => true,
+            Self::ThroughLink
+            | Self::BelowFile
+            | Self::LinkInTheWay
+            | Self::FileInTheWay
+            | Self::FolderInTheWay
+            | Self::Device
+            | Self::Special
+            | Self::TooLong => false,
+        }
+    }
+
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Kept => "exists already and was kept",
@@ -238,7 +253,7 @@ impl Nature {
 enum Verdict {
     Unchosen,
     Write,
-    Leave(Left),
+    Skip(SkipReason),
 }
 
 /// How many of the requested members were restored, kept and skipped.
@@ -259,7 +274,7 @@ struct Links {
 }
 
 /// Called for every requested member that is not written.
-type OnLeft = Box<dyn FnMut(&str, Left) + Send>;
+type OnLeft = Box<dyn FnMut(&str, SkipReason) + Send>;
 
 pub(crate) struct Selection {
     choice: Choice,
@@ -271,9 +286,9 @@ pub(crate) struct Selection {
     keys: PathKeys,
     symlinks: HashSet<u64>,
     /// Members that are not restored, whatever exists in the target; hard links to them are not restored either.
-    left: HashMap<u64, Left>,
+    skipped: HashMap<u64, SkipReason>,
     counted: Counted,
-    on_left: OnLeft,
+    on_skipped: OnLeft,
 }
 
 impl Selection {
@@ -281,7 +296,7 @@ impl Selection {
         choice: Choice,
         options: Options,
         existing: Option<Existing>,
-        on_left: impl FnMut(&str, Left) + Send + 'static,
+        on_skipped: impl FnMut(&str, SkipReason) + Send + 'static,
     ) -> Self {
         Self {
             choice,
@@ -291,17 +306,17 @@ impl Selection {
             promoted: HashSet::new(),
             keys: PathKeys::default(),
             symlinks: HashSet::new(),
-            left: HashMap::new(),
+            skipped: HashMap::new(),
             counted: Counted::default(),
-            on_left: Box::new(on_left),
+            on_skipped: Box::new(on_skipped),
         }
     }
 
     /// Resets the selection to before anything was decided.
-    pub(crate) fn again(self, on_left: impl FnMut(&str, Left) + Send + 'static) -> Self {
+    pub(crate) fn again(self, on_skipped: impl FnMut(&str, SkipReason) + Send + 'static) -> Self {
         let mut links = self.links;
         links.values_mut().for_each(|links| links.written = None);
-        Self { links, ..Self::new(self.choice, self.options, self.existing, on_left) }
+        Self { links, ..Self::new(self.choice, self.options, self.existing, on_skipped) }
     }
 
     pub(crate) fn overwrites(&self) -> bool {
@@ -332,10 +347,10 @@ impl Selection {
     }
 
     /// Counts whether an entry would be written, for a dry run.
-    pub(crate) fn foresee(&mut self, entry: &Entry) {
+    pub(crate) fn preview(&mut self, entry: &Entry) {
         let nature = Nature::of_entry(entry);
         let mut verdict = self.verdict(&entry.path, nature);
-        self.remember_left(&entry.path, nature);
+        self.remember_skipped(&entry.path, nature);
         if entry.kind == EntryKind::Hardlink && verdict == Verdict::Write {
             let target = entry.link.as_deref().and_then(plain_text);
             verdict = self.verdict_of_link(target.as_deref());
@@ -348,7 +363,7 @@ impl Selection {
         let text = name_text(tidy_path(&member.path));
         let nature = Nature::of(member.kind);
         if self.choice.of(&text, nature == Nature::Directory) == Chosen::No {
-            self.remember_left(&text, nature);
+            self.remember_skipped(&text, nature);
             return self.promote(member, &text);
         }
         let Some(plain) = relative(&member.path) else {
@@ -362,7 +377,7 @@ impl Selection {
             self.remember_symlink(&path)?;
         }
         let mut verdict = self.verdict(&path, nature);
-        self.remember_left(&path, nature);
+        self.remember_skipped(&path, nature);
         if member.kind == MemberKind::Hardlink && verdict == Verdict::Write {
             let target = relative(&member.link).map(|target| name_text(&target));
             verdict = self.verdict_of_link(target.as_deref());
@@ -376,7 +391,7 @@ impl Selection {
                 }
                 Ok(Some(self.named(member, &plain)))
             }
-            (Verdict::Leave(_) | Verdict::Unchosen, _) => self.promote(member, &path),
+            (Verdict::Skip(_) | Verdict::Unchosen, _) => self.promote(member, &path),
         }
     }
 
@@ -384,7 +399,7 @@ impl Selection {
     fn promote(&mut self, member: &Member, path: &str) -> io::Result<Option<Member>> {
         let Some(links) = self.links.get(path) else { return Ok(None) };
         let can_be_linked = !matches!(member.kind, MemberKind::Directory | MemberKind::Hardlink);
-        if !can_be_linked || links.written.is_some() || self.left_special(Nature::of(member.kind)).is_some() {
+        if !can_be_linked || links.written.is_some() || self.skip_special(Nature::of(member.kind)).is_some() {
             return Ok(None);
         }
         let first = links.wanted.iter().find(|wanted| self.verdict(wanted, Nature::Other) == Verdict::Write).cloned();
@@ -441,10 +456,10 @@ impl Selection {
     }
 
     /// Why something that is not a file, folder or link is not restored.
-    fn left_special(&self, nature: Nature) -> Option<Left> {
+    fn skip_special(&self, nature: Nature) -> Option<SkipReason> {
         match nature {
-            Nature::Pipe | Nature::Device if self.options.without_special => Some(Left::Special),
-            Nature::Device if !self.options.restore_devices => Some(Left::Device),
+            Nature::Pipe | Nature::Device if self.options.without_special => Some(SkipReason::Special),
+            Nature::Device if !self.options.restore_devices => Some(SkipReason::Device),
             Nature::Directory | Nature::Pipe | Nature::Device | Nature::Other => None,
         }
     }
@@ -459,20 +474,20 @@ impl Selection {
 
     /// Remembers a member that is not restored. At most `MAX_LINKS` are remembered; hard links to others are then
     /// refused as links to a missing file.
-    fn remember_left(&mut self, path: &str, nature: Nature) {
+    fn remember_skipped(&mut self, path: &str, nature: Nature) {
         // The content of a file whose hard links were noted is written under the name of the first one.
         let is_too_long = || self.is_too_long(path) && !self.links.contains_key(path);
-        let left = self.left_special(nature).or_else(|| is_too_long().then_some(Left::TooLong));
-        if let Some(left) = left.filter(|_| self.left.len() < MAX_LINKS) {
-            self.left.insert(self.keys.key(path), left);
+        let reason = self.skip_special(nature).or_else(|| is_too_long().then_some(SkipReason::TooLong));
+        if let Some(reason) = reason.filter(|_| self.skipped.len() < MAX_LINKS) {
+            self.skipped.insert(self.keys.key(path), reason);
         }
     }
 
     /// A hard link to something that is not restored is not restored either.
     fn verdict_of_link(&self, target: Option<&str>) -> Verdict {
         target
-            .and_then(|target| self.left.get(&self.keys.key(target)))
-            .map_or(Verdict::Write, |left| Verdict::Leave(*left))
+            .and_then(|target| self.skipped.get(&self.keys.key(target)))
+            .map_or(Verdict::Write, |reason| Verdict::Skip(*reason))
     }
 
     /// Refuses a path that leads through a symbolic link from the archive itself.
@@ -501,34 +516,34 @@ impl Selection {
         if chosen == Chosen::No || (path.is_empty() && !self.options.with_root) {
             return Verdict::Unchosen;
         }
-        if let Some(left) = self.left_special(nature) {
-            return Verdict::Leave(left);
+        if let Some(reason) = self.skip_special(nature) {
+            return Verdict::Skip(reason);
         }
         if self.is_too_long(path) {
-            return Verdict::Leave(Left::TooLong);
+            return Verdict::Skip(SkipReason::TooLong);
         }
         let Some(existing) = &self.existing else { return Verdict::Write };
         let blocked = existing.keys.of_ancestors(path).find_map(|above| match existing.at(above)? {
-            Occupant::Symlink => Some(Left::ThroughLink),
-            Occupant::File => Some(Left::BelowFile),
-            Occupant::Directory | Occupant::Nothing => None,
+            ExistingKind::Symlink => Some(SkipReason::ThroughLink),
+            ExistingKind::File => Some(SkipReason::BelowFile),
+            ExistingKind::Directory | ExistingKind::Nothing => None,
         });
-        if let Some(left) = blocked {
-            return Verdict::Leave(left);
+        if let Some(reason) = blocked {
+            return Verdict::Skip(reason);
         }
         match (existing.at(existing.key(path)), is_dir) {
-            (Some(Occupant::Nothing), _) => Verdict::Write,
+            (Some(ExistingKind::Nothing), _) => Verdict::Write,
             // A folder that only contains what was requested is left as it is.
-            (Some(Occupant::Directory), true) if chosen == Chosen::Above => Verdict::Unchosen,
-            (Some(Occupant::Directory), true) if self.options.overwrite => Verdict::Write,
-            (Some(Occupant::Directory), true) => Verdict::Leave(Left::Kept),
-            (Some(Occupant::Directory), false) => Verdict::Leave(Left::FolderInTheWay),
-            (Some(Occupant::Symlink), true) => Verdict::Leave(Left::LinkInTheWay),
-            (Some(Occupant::File), true) => Verdict::Leave(Left::FileInTheWay),
-            (Some(Occupant::Symlink | Occupant::File), false) if self.options.overwrite => Verdict::Write,
-            (Some(Occupant::Symlink | Occupant::File), false) => Verdict::Leave(Left::Kept),
+            (Some(ExistingKind::Directory), true) if chosen == Chosen::Above => Verdict::Unchosen,
+            (Some(ExistingKind::Directory), true) if self.options.overwrite => Verdict::Write,
+            (Some(ExistingKind::Directory), true) => Verdict::Skip(SkipReason::Kept),
+            (Some(ExistingKind::Directory), false) => Verdict::Skip(SkipReason::FolderInTheWay),
+            (Some(ExistingKind::Symlink), true) => Verdict::Skip(SkipReason::LinkInTheWay),
+            (Some(ExistingKind::File), true) => Verdict::Skip(SkipReason::FileInTheWay),
+            (Some(ExistingKind::Symlink | ExistingKind::File), false) if self.options.overwrite => Verdict::Write,
+            (Some(ExistingKind::Symlink | ExistingKind::File), false) => Verdict::Skip(SkipReason::Kept),
             // It is not known what exists there, so nothing is written.
-            (None, _) => Verdict::Leave(Left::Kept),
+            (None, _) => Verdict::Skip(SkipReason::Kept),
         }
     }
 
@@ -536,11 +551,11 @@ impl Selection {
         match verdict {
             Verdict::Unchosen => {}
             Verdict::Write => self.counted.restored += 1,
-            Verdict::Leave(Left::Kept) => self.counted.kept += 1,
-            Verdict::Leave(_) => self.counted.skipped += 1,
+            Verdict::Skip(reason) if reason.is_as_requested() => self.counted.kept += 1,
+            Verdict::Skip(_) => self.counted.skipped += 1,
         }
-        if let Verdict::Leave(left) = verdict {
-            (self.on_left)(path, left);
+        if let Verdict::Skip(reason) = verdict {
+            (self.on_skipped)(path, reason);
         }
     }
 }

@@ -23,7 +23,7 @@ use super::{FRAME_BYTES, KeyDerivation};
 use crate::error::{EngineError, Result, classify};
 use crate::progress::Progress;
 use crate::source::changes::Passed;
-use crate::source::{Batch, Inlet};
+use crate::source::{Batch, SinkReceiver};
 
 /// A description of the archive that was written.
 #[derive(Debug, Clone)]
@@ -71,7 +71,13 @@ pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: O
     let inspected = match packing.content {
         Content::Files => repack(&mut source, &mut framer, &mut on_entry)
             .map_err(|error| classify(&error, FailureCode::Incomplete, "The stream is incomplete or damaged"))?,
-        content => {
+        content @ (Content::PostgresDatabase
+        | Content::PostgresServerSql
+        | Content::PostgresServer
+        | Content::MysqlDatabase
+        | Content::MysqlServerSql
+        | Content::MysqlServer
+        | Content::SqliteDatabase) => {
             let mut tee = Tee { source: &mut source, framer: &mut framer };
             let inspected = inspect(content, &mut tee, FailureCode::Incomplete, &mut on_entry)?;
             packing.progress.set_files(inspected.entries);
@@ -263,7 +269,7 @@ impl<W: Write> Framer<W> {
 
 /// Reads what another task sends; if the sender is dropped before the end, reading fails.
 pub(crate) struct Received {
-    inlet: Inlet,
+    receiver: SinkReceiver,
     batch: std::vec::IntoIter<Bytes>,
     chunk: Bytes,
     at: At,
@@ -279,12 +285,12 @@ enum At {
 }
 
 impl Received {
-    pub(crate) fn new(inlet: Inlet) -> Self {
-        Self { inlet, batch: Vec::new().into_iter(), chunk: Bytes::new(), at: At::Reading, progress: None }
+    pub(crate) fn new(receiver: SinkReceiver) -> Self {
+        Self { receiver, batch: Vec::new().into_iter(), chunk: Bytes::new(), at: At::Reading, progress: None }
     }
 
     fn receive(&mut self) -> io::Result<Batch> {
-        match self.inlet.batches.blocking_recv() {
+        match self.receiver.batches.blocking_recv() {
             Some(Ok(batch)) => Ok(batch),
             Some(Err(error)) => Err(error.into()),
             None => Err(EngineError::cancelled().into()),
@@ -322,16 +328,16 @@ impl Read for Received {
 impl Readings for Received {
     fn passed(&mut self, file: &Member) {
         // Most sources drop the receiver because they do not check files again.
-        self.inlet.passed.take_if(|passed| passed.blocking_send(Passed::of(file)).is_err());
+        self.receiver.passed.take_if(|passed| passed.blocking_send(Passed::of(file)).is_err());
     }
 
     fn again(&mut self, files: &[Member]) -> io::Result<Option<Vec<usize>>> {
-        self.inlet.passed = None;
+        self.receiver.passed = None;
         if self.at == At::End {
             return Ok(None);
         }
         let gone = |_| io::Error::from(EngineError::cancelled());
-        self.inlet.again.blocking_send(files.to_vec()).map_err(gone)?;
+        self.receiver.again.blocking_send(files.to_vec()).map_err(gone)?;
         loop {
             match self.receive()? {
                 Batch::Second { holes } => {

@@ -7,12 +7,12 @@ use holdfast_core::database::DatabaseEngine;
 use crate::Engine;
 use crate::archive::Manifest;
 use crate::dialect::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, misfit, names, size_of,
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, mismatch, names, size_of,
 };
 use crate::error::Result;
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
-use crate::source::Outlet;
+use crate::source::PlainSink;
 use crate::source::database::{DatabasePlan, Login, answered};
 use crate::source::mysql::{MYSQL_DUMP, mysql_text, query};
 use crate::source::{mysql_database, mysql_server};
@@ -62,16 +62,16 @@ impl Dialect for Mysql {
         Ok(())
     }
 
-    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
+    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
         match &source.name {
-            Some(name) => mysql_database::pump(at, source, name, outlet).await,
-            None => mysql_server::pump(at, source, outlet).await,
+            Some(name) => mysql_database::pump(at, source, name, sink).await,
+            None => mysql_server::pump(at, source, sink).await,
         }
     }
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
         let DatabaseRestore { plan, into: RestoreInto::Server { name, login } } = *restore else {
-            return Err(misfit());
+            return Err(mismatch());
         };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content, name) {
@@ -80,7 +80,7 @@ impl Dialect for Mysql {
                 Box::pin(engine.restore_mysql_server(connection, plan, only, login, context)).await
             }
             (Content::MysqlServerSql, None) => engine.restore_mysql_server_dump(connection, plan, login, context).await,
-            (Content::MysqlDatabase, None) | (Content::MysqlServerSql, Some(_)) => Err(misfit()),
+            (Content::MysqlDatabase, None) | (Content::MysqlServerSql, Some(_)) => Err(mismatch()),
             (
                 Content::Files
                 | Content::PostgresDatabase
@@ -88,7 +88,7 @@ impl Dialect for Mysql {
                 | Content::PostgresServer
                 | Content::SqliteDatabase,
                 _,
-            ) => Err(misfit()),
+            ) => Err(mismatch()),
         }
     }
 

@@ -7,13 +7,13 @@ use holdfast_core::database::DatabaseEngine;
 use crate::Engine;
 use crate::archive::Manifest;
 use crate::dialect::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, misfit, names, size_of,
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, mismatch, names, size_of,
     unless_cancelled,
 };
 use crate::error::Result;
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
-use crate::source::Outlet;
+use crate::source::PlainSink;
 use crate::source::database::{DatabasePlan, Login, answered};
 use crate::source::postgres::{self, query};
 use crate::source::postgres_server;
@@ -67,16 +67,16 @@ impl Dialect for Postgresql {
         Ok(())
     }
 
-    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
+    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
         match &source.name {
-            Some(name) => postgres::pump(at, source, name, outlet).await,
-            None => postgres_server::pump(at, source, outlet).await,
+            Some(name) => postgres::pump(at, source, name, sink).await,
+            None => postgres_server::pump(at, source, sink).await,
         }
     }
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
         let DatabaseRestore { plan, into: RestoreInto::Server { name, login } } = *restore else {
-            return Err(misfit());
+            return Err(mismatch());
         };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content, name) {
@@ -87,7 +87,7 @@ impl Dialect for Postgresql {
                 engine.restore_postgres_server(connection, plan, only, login, context).await
             }
             (Content::PostgresServerSql, None) => engine.restore_cluster_dump(connection, plan, login, context).await,
-            (Content::PostgresDatabase, None) | (Content::PostgresServerSql, Some(_)) => Err(misfit()),
+            (Content::PostgresDatabase, None) | (Content::PostgresServerSql, Some(_)) => Err(mismatch()),
             (
                 Content::Files
                 | Content::MysqlDatabase
@@ -95,7 +95,7 @@ impl Dialect for Postgresql {
                 | Content::MysqlServer
                 | Content::SqliteDatabase,
                 _,
-            ) => Err(misfit()),
+            ) => Err(mismatch()),
         }
     }
 

@@ -10,12 +10,12 @@ use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::archive::Manifest;
-use crate::dialect::{DatabaseRestore, Dialect, Listed, RestoreInto, Size, Tools, misfit};
+use crate::dialect::{DatabaseRestore, Dialect, Listed, RestoreInto, Size, Tools, mismatch};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::{Remote, Script};
 use crate::restore::feed::Feeding;
-use crate::source::Outlet;
+use crate::source::PlainSink;
 use crate::source::database::{DatabasePlan, EXIT_NO_TOOL, Login, explain};
 use crate::source::database_dump::{self, Dumping};
 use crate::ssh::Exit;
@@ -201,11 +201,11 @@ impl Dialect for Sqlite {
         Ok(())
     }
 
-    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
+    async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
         let path = path_of(source)?;
         let script = Script::new(&format!("{COMMON}{OPEN}{DUMP}"), &[path]);
         let dumping = Dumping { tool: TOOL, script, input: String::new(), first_wait: Some(at.settings.finish) };
-        let ended = database_dump::run(at, dumping, outlet).await?;
+        let ended = database_dump::run(at, dumping, sink).await?;
         if !ended.exit.success() {
             return Err(failed(at, &ended.exit, &ended.lines, path));
         }
@@ -216,7 +216,7 @@ impl Dialect for Sqlite {
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
         match (restore.plan.backup.content, restore.into) {
             (Content::SqliteDatabase, RestoreInto::File(path)) => put_back(engine, at, restore.plan, path).await,
-            (Content::SqliteDatabase, RestoreInto::Server { .. }) => Err(misfit()),
+            (Content::SqliteDatabase, RestoreInto::Server { .. }) => Err(mismatch()),
             (
                 Content::Files
                 | Content::PostgresDatabase
@@ -226,7 +226,7 @@ impl Dialect for Sqlite {
                 | Content::MysqlServerSql
                 | Content::MysqlServer,
                 _,
-            ) => Err(misfit()),
+            ) => Err(mismatch()),
         }
     }
 
@@ -261,12 +261,12 @@ async fn put_back(engine: &Engine, at: Remote<'_>, plan: &RestorePlan, path: &st
         &format!("{COMMON}{LOOK}{RESTORE}"),
         &[path, &size, if plan.overwrite { "replace" } else { "make" }],
     );
-    let whole = engine.open_whole(&plan.backup, context).await?;
+    let reader = engine.open_plain(&plan.backup, context).await?;
     context.begin_writing().await?;
     let process = script.start(connection).await?;
     let feeding = Feeding { process, login: String::new(), finish: settings.finish };
     let fed = engine
-        .feed(connection, feeding, whole, &plan.backup, context, |plain, out| {
+        .feed(connection, feeding, reader, &plan.backup, context, |plain, out| {
             std::io::copy(plain, out)
                 .map(drop)
                 .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))

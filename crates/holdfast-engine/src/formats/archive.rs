@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::destination::{BlobStore, DestinationPlan, ObjectReader, Opened};
 use crate::download::Download;
 use crate::error::Result;
-use crate::format::{BackupFormat, BackupWriter, StoredEntries, Whole};
+use crate::format::{BackupFormat, BackupWriter, PlainReader, StoredEntries};
 use crate::plan::{BackupPlan, StoredBackup};
 use crate::thread::{on_thread, until_dropped};
 
@@ -31,11 +31,11 @@ impl BackupFormat for ArchiveFormat {
         Ok(Box::new(write::ArchiveWriter::begin(engine, plan, store).await?))
     }
 
-    async fn open_whole(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<Whole> {
+    async fn open_plain(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<PlainReader> {
         context.progress.set_total(backup.size_bytes, 0);
         let reader = open(engine, backup, &context.cancel).await?;
         let (key_derivation, backup, context) = (engine.key_derivation.clone(), backup.clone(), context.clone());
-        on_thread(move || read::whole(reader, &backup, &key_derivation, context)).await
+        on_thread(move || read::plain_reader(reader, &backup, &key_derivation, context)).await
     }
 
     async fn open_entries(

@@ -3,21 +3,21 @@
 //! document; [`parse`] and [`parse_database`] accept nothing that the grammar does not allow; [`sql`] writes statements
 //! from the parsed data. Text from one server reaches another in no other way.
 
-mod powers;
+mod attributes;
 mod query;
+mod settings;
 pub mod sql;
-mod withheld;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::powers::{
+pub use self::attributes::{
     RoleThere, VALIDITY, by_name, gain, gained_by_membership, new_memberships, new_password, roles_query,
 };
 pub use self::query::{CAN_READ_PASSWORDS, database_query, globals_query};
-pub(super) use self::withheld::withheld as withheld_text;
-pub use self::withheld::{Guarded, Whose, why_right_withheld, why_withheld};
+pub(super) use self::settings::withheld as withheld_text;
+pub use self::settings::{Guarded, Whose, why_right_withheld, why_withheld};
 use super::name::NAME_BYTES;
 pub use super::name::Name;
 

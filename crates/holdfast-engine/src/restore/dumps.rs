@@ -95,14 +95,14 @@ impl Engine {
         dumps: Vec<Dump>,
         transform: impl Fn(&str, &mut dyn Read, &mut dyn Write) -> io::Result<()> + Send + 'static,
     ) -> Result<Reading> {
-        let mut whole = self.open_whole(&plan.backup, context).await?;
+        let mut reader = self.open_plain(&plan.backup, context).await?;
         let backup = plan.backup.clone();
         let (sender, pieces) = mpsc::channel(WAITING_PIECES);
         let thread = tokio::task::spawn_blocking(move || {
-            let sent = send(&mut whole.plain, statements, &dumps, &sender, &transform);
+            let sent = send(&mut reader.plain, statements, &dumps, &sender, &transform);
             sent.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
-            let plain_bytes = whole.plain.bytes;
-            whole.finish(&backup)?;
+            let plain_bytes = reader.plain.bytes;
+            reader.finish(&backup)?;
             Ok(plain_bytes)
         });
         Ok(Reading { pieces, thread })

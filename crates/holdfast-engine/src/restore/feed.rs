@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Engine;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
-use crate::format::Whole;
+use crate::format::PlainReader;
 use crate::plan::StoredBackup;
 use crate::remote::{self, Pace, stalled};
 use crate::ssh::{Connection, Control, Exit, Process, SshError};
@@ -47,20 +47,20 @@ impl Engine {
         &self,
         connection: &Connection,
         feeding: Feeding,
-        whole: Whole,
+        reader: PlainReader,
         backup: &StoredBackup,
         context: &Context,
         transform: impl FnOnce(&mut dyn io::Read, &mut dyn Write) -> Result<T> + Send + 'static,
     ) -> Result<Fed<T>> {
         // This future is large; boxed, it does not enlarge every future that awaits it.
-        Box::pin(self.feed_process(connection, feeding, whole, backup, context, transform)).await
+        Box::pin(self.feed_process(connection, feeding, reader, backup, context, transform)).await
     }
 
     async fn feed_process<T: Send + 'static>(
         &self,
         connection: &Connection,
         feeding: Feeding,
-        mut whole: Whole,
+        mut reader: PlainReader,
         backup: &StoredBackup,
         context: &Context,
         transform: impl FnOnce(&mut dyn io::Read, &mut dyn Write) -> Result<T> + Send + 'static,
@@ -69,10 +69,10 @@ impl Engine {
         let (sender, mut pieces) = mpsc::channel::<Bytes>(WAITING_PIECES);
         let reading = tokio::task::spawn_blocking(move || {
             let mut out = Pieces::new(sender);
-            let made = transform(&mut whole.plain, &mut out)?;
-            let plain_bytes = whole.plain.bytes;
+            let made = transform(&mut reader.plain, &mut out)?;
+            let plain_bytes = reader.plain.bytes;
             // Before the last piece: if the backup is damaged, the process must not see the end of its input.
-            whole.finish(&backup)?;
+            reader.finish(&backup)?;
             let sent = out.flush();
             sent.map_err(|error| classify(&error, FailureCode::RemoteFailed, "The server stopped reading"))?;
             Ok((made, plain_bytes))

@@ -17,21 +17,21 @@ use super::room::Room;
 use crate::Engine;
 use crate::archive::tar::Member;
 use crate::archive::{
-    Choice, Counted, Entry, Existing, Left, Longest, Occupant, Options, Selection, ancestors, forward, is_too_deep,
-    rehearse, shown_short, unpack,
+    Choice, Counted, Entry, Existing, ExistingKind, Options, PathLimits, Selection, SkipReason, ancestors, forward,
+    is_too_deep, read_through, shown_short, unpack,
 };
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::format::Whole;
+use crate::format::PlainReader;
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::remote::{self, Pace, Script, ended};
-use crate::source::sftp::{self, Held, SftpTarget};
+use crate::source::sftp::{self, FolderState, SftpTarget};
 use crate::ssh::{Connection, Exit, Process};
 use crate::thread::on_thread;
 
 /// What is known about the target before anything is written.
 struct TargetFacts {
-    held: Held,
+    state: FolderState,
     flavour: Flavour,
     is_root: bool,
     /// The longest name that its file system takes, in bytes.
@@ -41,17 +41,17 @@ struct TargetFacts {
 impl TargetFacts {
     /// Whether nothing in it can be in the way.
     fn is_empty(&self) -> bool {
-        self.held != Held::Something
+        self.state != FolderState::InUse
     }
 
     /// bsdtar changes into folders when a path is too long for a single call; others cannot do that.
-    fn longest(&self, root: &str) -> Longest {
+    fn longest(&self, root: &str) -> PathLimits {
         let path = match self.flavour {
-            Flavour::Gnu => Longest::USUAL.path,
+            Flavour::Gnu => PathLimits::USUAL.path,
             Flavour::Bsd => usize::MAX,
-            Flavour::Sftp => (Longest::USUAL.path + 1).saturating_sub(root.trim_end_matches('/').len()),
+            Flavour::Sftp => (PathLimits::USUAL.path + 1).saturating_sub(root.trim_end_matches('/').len()),
         };
-        Longest { path, name: self.longest_name }
+        PathLimits { path, name: self.longest_name }
     }
 }
 
@@ -77,10 +77,10 @@ impl Engine {
         let choice = Choice::new(entries);
         let target = match self.prepare(connection, path, plan.options.dry_run, context).await {
             Err(error) if error.code == FailureCode::ToolMissing => TargetFacts {
-                held: sftp::held(connection, &self.settings.remote, path, context).await?,
+                state: sftp::folder_state(connection, &self.settings.remote, path, context).await?,
                 flavour: Flavour::Sftp,
                 is_root: plan.server.target.username == "root",
-                longest_name: Longest::USUAL.name,
+                longest_name: PathLimits::USUAL.name,
             },
             prepared => prepared?,
         };
@@ -99,20 +99,20 @@ impl Engine {
             restore_devices: plan.options.restore_devices && target.is_root,
             // A folder that existed before keeps its owner and mode.
             with_root: choice.is_everything()
-                && (target.held == Held::Missing || target.held == Held::Nothing && plan.overwrite),
+                && (target.state == FolderState::Missing || target.state == FolderState::Empty && plan.overwrite),
             without_special: target.flavour == Flavour::Sftp,
             longest: target.longest(path),
         };
-        let surveyed = self.survey(connection, plan, path, &choice, &target, context).await?;
+        let scanned = self.scan_entries(connection, plan, path, &choice, &target, context).await?;
         let log = context.log.clone();
-        let on_left = move |path: &str, left: Left| match left {
-            Left::Kept => log.line(format!("{}: {}", shown_short(path), left.text())),
-            _ => log.warn(format!("{}: {}", shown_short(path), left.text())),
+        let on_skipped = move |path: &str, reason: SkipReason| {
+            let line = format!("{}: {}", shown_short(path), reason.text());
+            if reason.is_as_requested() { log.line(line) } else { log.warn(line) }
         };
         let chosen = choice.clone();
-        let mut selection = Selection::new(choice, options, surveyed.existing, |_, _| {});
+        let mut selection = Selection::new(choice, options, scanned.existing, |_, _| {});
         // Each link is dropped as soon as it is noted: there may be many.
-        for link in surveyed.links {
+        for link in scanned.links {
             selection.expect(&link)?;
         }
         // Even if nothing is replaced, what is added to a folder in use must be what was backed up.
@@ -121,20 +121,20 @@ impl Engine {
                 Flavour::Sftp => self.room_over_sftp(connection, path, context).await?,
                 Flavour::Gnu | Flavour::Bsd => self.room(connection, path, context).await?,
             };
-            let (rehearsed, room) = self.rehearse(&plan.backup, selection, room, context).await?;
-            selection = rehearsed;
+            let (decided, room) = self.decide_all(&plan.backup, selection, room, context).await?;
+            selection = decided;
             self.check_room(connection, plan, path, (&chosen, room), context).await?;
         } else if plan.options.dry_run {
             context.log.line("The contents of the backup are not read in this dry run.");
         }
-        let selection = selection.again(on_left);
+        let selection = selection.again(on_skipped);
         if plan.options.dry_run {
-            return self.foresee(&plan.backup, selection, context).await;
+            return self.preview(&plan.backup, selection, context).await;
         }
-        let whole = self.open_whole(&plan.backup, context).await?;
+        let reader = self.open_plain(&plan.backup, context).await?;
         context.begin_writing().await?;
         let progress = Arc::new(Mutex::new(Written::default()));
-        let writing = Writing { whole, selection, written: progress.clone() };
+        let writing = Writing { reader, selection, written: progress.clone() };
         let restored = match target.flavour {
             Flavour::Sftp => self.write_over_sftp(connection, plan, path, writing, context).await,
             flavour @ (Flavour::Gnu | Flavour::Bsd) => {
@@ -149,7 +149,7 @@ impl Engine {
 
     /// Reads the whole backup and decides everything before anything is changed: what cannot be restored must not
     /// destroy what is there, and what a destination forged must not be added to it. Notes what will be written, and where.
-    async fn rehearse(
+    async fn decide_all(
         &self,
         backup: &StoredBackup,
         mut selection: Selection,
@@ -158,7 +158,7 @@ impl Engine {
     ) -> Result<(Selection, Room)> {
         context.log.line("Reading the whole backup before anything is changed.");
         self.read_as(backup, context, move |plain| {
-            rehearse(plain, &mut selection, &mut |member| room.note(member))?;
+            read_through(plain, &mut selection, &mut |member| room.note(member))?;
             Ok((selection, room))
         })
         .await
@@ -167,9 +167,9 @@ impl Engine {
     /// The entries that these paths select, for a download: nothing can be in their way.
     pub(crate) async fn choose(&self, backup: &StoredBackup, entries: &[String]) -> Result<Selection> {
         let choice = Choice::new(entries);
-        let surveying = Surveying::new(choice.clone(), None);
-        let surveyed = self.visit(backup, surveying, Surveying::visit).await?;
-        let links = surveyed.finish()?.links;
+        let scan = EntryScan::new(choice.clone(), None);
+        let scanned = self.visit(backup, scan, EntryScan::visit).await?;
+        let links = scanned.finish()?.links;
         let mut selection =
             Selection::new(choice, Options { with_owners: true, ..Options::default() }, None, |_, _| {});
         for link in links {
@@ -226,13 +226,13 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
                     "bsd" => Flavour::Bsd,
                     _ => Flavour::Sftp,
                 };
-                let held = match *state {
-                    "missing" => Held::Missing,
-                    "empty" => Held::Nothing,
-                    _ => Held::Something,
+                let state = match *state {
+                    "missing" => FolderState::Missing,
+                    "empty" => FolderState::Empty,
+                    _ => FolderState::InUse,
                 };
-                let longest_name = longest_name.parse().unwrap_or(Longest::USUAL.name);
-                Ok(TargetFacts { held, flavour, is_root: *id == "0", longest_name })
+                let longest_name = longest_name.parse().unwrap_or(PathLimits::USUAL.name);
+                Ok(TargetFacts { state, flavour, is_root: *id == "0", longest_name })
             }
             _ => Err(EngineError::new(FailureCode::ToolMissing, "The server runs no tar for this user.")),
         }
@@ -240,7 +240,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
 
     /// Goes through the list of entries: whether the chosen ones exist, which of them are hard links to others, and
     /// what is at their places in the target.
-    async fn survey(
+    async fn scan_entries(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
@@ -248,33 +248,33 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         choice: &Choice,
         target: &TargetFacts,
         context: &Context,
-    ) -> Result<Surveyed> {
+    ) -> Result<Scanned> {
         if target.is_empty() {
             if choice.is_everything() {
-                return Ok(Surveyed::default());
+                return Ok(Scanned::default());
             }
-            let surveying = Surveying::new(choice.clone(), None);
-            return self.visit(&plan.backup, surveying, Surveying::visit).await?.finish();
+            let scan = EntryScan::new(choice.clone(), None);
+            return self.visit(&plan.backup, scan, EntryScan::visit).await?.finish();
         }
         let (sender, receiver) = mpsc::channel(4);
         let visiting = self.ask_for(&plan.backup, choice, false, sender);
         let looking = async {
             match target.flavour {
-                Flavour::Sftp => sftp::occupants(connection, &self.settings.remote, path, receiver, context).await,
-                Flavour::Gnu | Flavour::Bsd => self.occupants(connection, path, receiver, context).await,
+                Flavour::Sftp => sftp::existing_kinds(connection, &self.settings.remote, path, receiver, context).await,
+                Flavour::Gnu | Flavour::Bsd => self.existing_kinds(connection, path, receiver, context).await,
             }
         };
-        let (surveying, occupants) = tokio::join!(visiting, looking);
-        let (mut surveying, occupants) = (surveying?, occupants?);
-        if surveying.is_cut || occupants.len() != surveying.keys.len() {
+        let (scan, existing_kinds) = tokio::join!(visiting, looking);
+        let (mut scan, existing_kinds) = (scan?, existing_kinds?);
+        if scan.is_cut || existing_kinds.len() != scan.keys.len() {
             let message = "The server did not say what is in the target, so nothing was written.";
             return Err(EngineError::new(FailureCode::RemoteFailed, message));
         }
-        let mut existing = surveying.existing.take().unwrap_or_default();
-        for (key, occupant) in surveying.keys.drain(..).zip(occupants) {
-            existing.set(key, occupant);
+        let mut existing = scan.existing.take().unwrap_or_default();
+        for (key, kind) in scan.keys.drain(..).zip(existing_kinds) {
+            existing.set(key, kind);
         }
-        Ok(Surveyed { existing: Some(existing), ..surveying.finish()? })
+        Ok(Scanned { existing: Some(existing), ..scan.finish()? })
     }
 
     /// Sends the paths that a restore writes to `sender`, whose receiver asks the server about them; with
@@ -285,25 +285,25 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         choice: &Choice,
         is_of_files: bool,
         sender: mpsc::Sender<Vec<u8>>,
-    ) -> Result<Surveying> {
-        let surveying = Surveying { is_of_files, ..Surveying::new(choice.clone(), Some(sender)) };
-        let mut surveying = self.visit(backup, surveying, Surveying::visit).await?;
-        let (buffer, sender) = (std::mem::take(&mut surveying.buffer), surveying.sender.take());
+    ) -> Result<EntryScan> {
+        let scan = EntryScan { is_of_files, ..EntryScan::new(choice.clone(), Some(sender)) };
+        let mut scan = self.visit(backup, scan, EntryScan::visit).await?;
+        let (buffer, sender) = (std::mem::take(&mut scan.buffer), scan.sender.take());
         if let Some(sender) = sender.filter(|_| !buffer.is_empty()) {
             // If the receiver is gone, it has failed and reports why. Dropping the sender ends the questions.
             let _gone = sender.send(buffer).await;
         }
-        Ok(surveying)
+        Ok(scan)
     }
 
     /// Asks the server what is at each of the paths, one letter each.
-    async fn occupants(
+    async fn existing_kinds(
         &self,
         connection: &Connection,
         path: &str,
         paths: mpsc::Receiver<Vec<u8>>,
         context: &Context,
-    ) -> Result<Vec<Occupant>> {
+    ) -> Result<Vec<ExistingKind>> {
         const SCRIPT: &str = r#"
 cd -- "$1" || exit 97
 exec xargs -0 sh -c 'for p do
@@ -311,13 +311,13 @@ if [ -L "$p" ]; then printf l; elif [ -d "$p" ]; then printf d; elif [ -e "$p" ]
 done' sh
 "#;
         let letters = self.answers(connection, &Script::new(SCRIPT, &[path]), paths, context, |asked| asked).await?;
-        let occupant = |letter: &u8| match letter {
-            b'l' => Occupant::Symlink,
-            b'd' => Occupant::Directory,
-            b'n' => Occupant::Nothing,
-            _ => Occupant::File,
+        let kind = |letter: &u8| match letter {
+            b'l' => ExistingKind::Symlink,
+            b'd' => ExistingKind::Directory,
+            b'n' => ExistingKind::Nothing,
+            _ => ExistingKind::File,
         };
-        Ok(letters.iter().map(occupant).collect())
+        Ok(letters.iter().map(kind).collect())
     }
 
     /// The output of a script for the paths on its standard input; fails if it has more bytes than `most` allows for
@@ -371,12 +371,12 @@ done' sh
     }
 
     /// Logs what a restore would do.
-    async fn foresee(&self, backup: &StoredBackup, selection: Selection, context: &Context) -> Result<RestoreReport> {
+    async fn preview(&self, backup: &StoredBackup, selection: Selection, context: &Context) -> Result<RestoreReport> {
         let log = context.log.clone();
         let selection = self
             .visit(backup, selection, move |selection, entry| {
                 let before = selection.counted().restored;
-                selection.foresee(entry);
+                selection.preview(entry);
                 let restored = selection.counted().restored;
                 if restored > before && restored <= NAMED_ENTRIES {
                     log.line(format!("{}: would be written", entry.path));
@@ -399,13 +399,13 @@ done' sh
         (flavour, writing): (Flavour, Writing),
         context: &Context,
     ) -> Result<RestoreReport> {
-        let Writing { whole, mut selection, written } = writing;
+        let Writing { reader, mut selection, written } = writing;
         let script = extract_script(flavour, !selection.overwrites(), plan, path);
         let process = script.start(connection).await?;
         let files = context.progress.clone();
         let feeding = Feeding { process, login: String::new(), finish: self.settings.remote.stall };
         let Fed { made, exit, lines, plain_bytes } = self
-            .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
+            .feed(connection, feeding, reader, &plan.backup, context, move |plain, out| {
                 let mut on_member = |member: &Member| {
                     files.add_file();
                     note(&written, &member.path);
@@ -427,7 +427,7 @@ done' sh
         writing: Writing,
         context: &Context,
     ) -> Result<RestoreReport> {
-        let Writing { mut whole, mut selection, written } = writing;
+        let Writing { mut reader, mut selection, written } = writing;
         let mut client = sftp::open(connection, &self.settings.remote, context).await?;
         context.log.line("The server's tar is not supported; writing over SFTP.");
         sftp::prepare_target(&mut client, path).await?;
@@ -440,9 +440,9 @@ done' sh
                 context.progress.add_file();
                 note(&written, &member.path);
             };
-            unpack(&mut whole.plain, &mut selection, &mut on_member, &mut target)?;
-            let plain_bytes = whole.plain.bytes;
-            whole.finish(&backup)?;
+            unpack(&mut reader.plain, &mut selection, &mut on_member, &mut target)?;
+            let plain_bytes = reader.plain.bytes;
+            reader.finish(&backup)?;
             Ok(RestoreReport { counted: selection.counted(), plain_bytes, is_dry: false })
         })
         .await
@@ -451,7 +451,7 @@ done' sh
 
 /// What a restore of files works with.
 struct Writing {
-    whole: Whole,
+    reader: PlainReader,
     selection: Selection,
     written: Arc<Mutex<Written>>,
 }
@@ -483,7 +483,7 @@ impl Written {
 }
 
 /// Looks through the entries of a backup.
-pub(super) struct Surveying {
+pub(super) struct EntryScan {
     choice: Choice,
     found: HashSet<String>,
     links: Vec<Entry>,
@@ -502,7 +502,7 @@ pub(super) struct Surveying {
 
 /// The result of going through the entries.
 #[derive(Default)]
-struct Surveyed {
+struct Scanned {
     links: Vec<Entry>,
     existing: Option<Existing>,
 }
@@ -511,7 +511,7 @@ const QUESTION_BYTES: usize = 64 * 1024;
 /// How much memory the names of all hard links may take: 256 bytes for each of the most that there may be.
 const LINK_BYTES: usize = 512 * 1024 * 1024;
 
-impl Surveying {
+impl EntryScan {
     fn new(choice: Choice, sender: Option<mpsc::Sender<Vec<u8>>>) -> Self {
         let existing = sender.is_some().then(Existing::default);
         let (found, asked) = (HashSet::new(), HashSet::new());
@@ -587,7 +587,7 @@ impl Surveying {
         }
     }
 
-    fn finish(self) -> Result<Surveyed> {
+    fn finish(self) -> Result<Scanned> {
         if self.link_bytes > LINK_BYTES {
             let message = "This backup has more links than can be held at once; nothing was restored.";
             return Err(EngineError::new(FailureCode::NotSupported, message));
@@ -597,7 +597,7 @@ impl Surveying {
                 FailureCode::EntryMissing,
                 format!("There is no {missing} in this backup; nothing was restored."),
             )),
-            None => Ok(Surveyed { links: self.links, existing: None }),
+            None => Ok(Scanned { links: self.links, existing: None }),
         }
     }
 }
@@ -689,13 +689,13 @@ mod tests {
             start: 0,
             end: 512,
         };
-        let mut surveying = Surveying::new(Choice::default(), None);
-        surveying.link_bytes = LINK_BYTES - 2000;
-        assert!(surveying.visit(&link).is_continue());
-        assert_eq!(surveying.links.len(), 1);
-        assert!(surveying.visit(&link).is_break());
-        assert_eq!(surveying.links.len(), 1);
-        let Err(error) = surveying.finish() else { panic!("a part of the links was taken for all") };
+        let mut scan = EntryScan::new(Choice::default(), None);
+        scan.link_bytes = LINK_BYTES - 2000;
+        assert!(scan.visit(&link).is_continue());
+        assert_eq!(scan.links.len(), 1);
+        assert!(scan.visit(&link).is_break());
+        assert_eq!(scan.links.len(), 1);
+        let Err(error) = scan.finish() else { panic!("a part of the links was taken for all") };
         assert_eq!(error.code, FailureCode::NotSupported);
     }
 }

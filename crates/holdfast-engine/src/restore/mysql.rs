@@ -312,14 +312,14 @@ impl Session<'_> {
             Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]),
             None => mysql(MYSQL_CLIENT, CLIENT, "3", &[]),
         };
-        let whole = engine.open_whole(&plan.backup, context).await?;
+        let reader = engine.open_plain(&plan.backup, context).await?;
         let process = script.start(connection).await?;
         let feeding = Feeding { process, login: mysql::login_lines(login), finish: engine.settings.remote.finish };
         let rewriting = Rewriting { view_definers, ..self.rewriting(name, is_copy).await? };
         let (events, found, tables) = (rewriting.events.clone(), rewriting.found.clone(), rewriting.tables.clone());
         let old_name = rewriting.old_name.clone();
         let fed = engine
-            .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
+            .feed(connection, feeding, reader, &plan.backup, context, move |plain, out| {
                 let copied = rewriting.copy(plain, out);
                 copied.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
             })

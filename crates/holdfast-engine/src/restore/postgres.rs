@@ -449,11 +449,11 @@ impl Session<'_> {
         transform: impl FnOnce(&mut dyn io::Read, &mut dyn io::Write) -> io::Result<T> + Send + 'static,
     ) -> Result<Fed<T>> {
         let Self { engine, connection, plan, login, context } = *self;
-        let whole = engine.open_whole(&plan.backup, context).await?;
+        let reader = engine.open_plain(&plan.backup, context).await?;
         let process = script.start(connection).await?;
         let feeding = Feeding { process, login: postgres::login_lines(login), finish: engine.settings.remote.finish };
         engine
-            .feed(connection, feeding, whole, &plan.backup, context, |plain, out| {
+            .feed(connection, feeding, reader, &plan.backup, context, |plain, out| {
                 let passed = transform(plain, out);
                 passed.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
             })

@@ -176,7 +176,7 @@ impl Engine {
         session.clear_for(&dump, &there).await?;
         let knows_restrict = session.query("postgres", "SELECT 1").await.is_ok() && session.knows_restrict().await;
         let script = format!("unset PGCLIENTENCODING\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
-        let whole = self.open_whole(&plan.backup, context).await?;
+        let reader = self.open_plain(&plan.backup, context).await?;
         let process = postgres(&script, &[&pg_name("postgres")]).start(connection).await?;
         let feeding = Feeding { process, login: postgres::login_lines(login), finish: self.settings.remote.finish };
         let options = FilterOptions {
@@ -187,7 +187,7 @@ impl Engine {
             guarded,
         };
         let fed = self
-            .feed(connection, feeding, whole, &plan.backup, context, move |plain, out| {
+            .feed(connection, feeding, reader, &plan.backup, context, move |plain, out| {
                 let copied = io::copy(&mut Filter::new(plain, options), out);
                 copied.map(drop).map_err(|error| classify(&error, FailureCode::HostileArchive, "The dump was refused"))
             })
@@ -208,16 +208,16 @@ impl Engine {
         const BY_HAND: &str = "If you trust the server that this backup came from, restore it manually: download it, \
             decompress it with zstd, and feed it to psql.";
         let quiet = Context { progress: Arc::default(), ..context.clone() };
-        let mut whole = self.open_whole(backup, &quiet).await?;
+        let mut reader = self.open_plain(backup, &quiet).await?;
         let backup = backup.clone();
         let dump = on_thread(move || {
-            let checked = cluster_dump::check_for(&mut whole.plain, guarded).map_err(|error| match error {
+            let checked = cluster_dump::check_for(&mut reader.plain, guarded).map_err(|error| match error {
                 CheckError::Refused(refused) => {
                     EngineError::new(FailureCode::HostileArchive, format!("{refused} {BY_HAND}"))
                 }
                 CheckError::Read(error) => classify(&error, FailureCode::Corrupt, "This backup is damaged"),
             })?;
-            whole.finish(&backup)?;
+            reader.finish(&backup)?;
             Ok(checked)
         })
         .await?;
@@ -317,17 +317,18 @@ impl Session<'_> {
     async fn tell_dump_gains(&self, dump: &ClusterDump, own: &BTreeSet<String>) -> Result<()> {
         let (there, is_dry) = (self.roles_there().await?, self.plan.options.dry_run);
         let there = by_name(&there);
-        for (name, powers) in dump.powers.iter().filter(|(name, _)| !own.contains(*name)) {
+        for (name, attributes) in dump.attributes.iter().filter(|(name, _)| !own.contains(*name)) {
             let before = there.get(name.as_str());
-            let had = |power: &str| before.is_some_and(|before| before.may(power));
-            let is_usual = |power: &str| before.is_none() && matches!(power, "LOGIN" | VALIDITY);
-            let gained: Vec<&str> = powers.iter().copied().filter(|power| !had(power) && !is_usual(power)).collect();
+            let had = |attribute: &str| before.is_some_and(|before| before.may(attribute));
+            let is_usual = |attribute: &str| before.is_none() && matches!(attribute, "LOGIN" | VALIDITY);
+            let gained: Vec<&str> =
+                attributes.iter().copied().filter(|attribute| !had(attribute) && !is_usual(attribute)).collect();
             let password = before.is_some() && dump.with_password.contains(name);
             let said = gain(name, &gained, before.is_none(), is_dry).into_iter();
             said.chain(password.then(|| new_password(name, is_dry))).for_each(|text| self.context.log.warn(text));
         }
         let pairs = dump.memberships.iter().map(|(role, member, _)| (role.as_str(), member.as_str()));
-        let superusers = dump.powers.iter().filter(|(_, powers)| powers.contains("SUPERUSER"));
+        let superusers = dump.attributes.iter().filter(|(_, attributes)| attributes.contains("SUPERUSER"));
         let superusers = superusers.map(|(name, _)| name.as_str());
         let gains = gained_by_membership(&there, pairs, superusers, is_dry);
         let members = dump.memberships.iter().map(|(role, member, admin)| (role.as_str(), member.as_str(), *admin));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Outlet;
+use super::PlainSink;
 use super::database::judge;
 use crate::error::Result;
 use crate::remote::{self, Pace, Remote, Script, end_of};
@@ -24,15 +24,15 @@ pub(crate) struct Ended {
     pub lines: Vec<String>,
 }
 
-/// Sends the dump to `outlet`. Whoever reads the dump checks that it is complete; the exit status is checked here.
-pub(super) async fn pump(at: Remote<'_>, dumping: Dumping, outlet: &mut Outlet) -> Result<()> {
+/// Sends the dump to `sink`. Whoever reads the dump checks that it is complete; the exit status is checked here.
+pub(super) async fn pump(at: Remote<'_>, dumping: Dumping, sink: &mut PlainSink) -> Result<()> {
     let tool = dumping.tool;
-    let ended = run(at, dumping, outlet).await?;
+    let ended = run(at, dumping, sink).await?;
     judge(tool, &ended.exit, &ended.lines, at.context)
 }
 
 /// As `pump`, for a tool whose exit status the caller judges.
-pub(crate) async fn run(at: Remote<'_>, dumping: Dumping, outlet: &mut Outlet) -> Result<Ended> {
+pub(crate) async fn run(at: Remote<'_>, dumping: Dumping, sink: &mut PlainSink) -> Result<Ended> {
     let Remote { connection, settings, context } = at;
     let Process { mut stdin, mut stdout, control } = dumping.script.start(connection).await?;
     let _unwanted = stdin.write_all(dumping.input.into_bytes()).await;
@@ -42,7 +42,7 @@ pub(crate) async fn run(at: Remote<'_>, dumping: Dumping, outlet: &mut Outlet) -
         let mut next = Pace::patient(first_wait).next(&mut stdout, &context.cancel).await?;
         let mut pace = Pace::new(settings.stall);
         while let Some(chunk) = next {
-            outlet.send(chunk).await?;
+            sink.send(chunk).await?;
             next = pace.next(&mut stdout, &context.cancel).await?;
         }
         end_of(&mut stdout, settings.stall, &context.cancel).await

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::changes::{self, Changes};
 use super::patterns::{Pattern, is_excluded, patterns};
-use super::{Outlet, sftp};
+use super::{PlainSink, sftp};
 use crate::archive::tar::Member;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -124,29 +124,29 @@ enum Flavour {
     Other,
 }
 
-/// Sends the tar stream of the source to `outlet`, in a run that began `now`; falls back to SFTP where no command can be run.
+/// Sends the tar stream of the source to `sink`, in a run that began `now`; falls back to SFTP where no command can be run.
 pub(crate) async fn pump(
     connection: &Connection,
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    (outlet, now): (&mut Outlet, Timestamp),
+    (sink, now): (&mut PlainSink, Timestamp),
 ) -> Result<()> {
-    let passed = outlet.take_passed();
+    let passed = sink.take_passed();
     let started = read_script(source)?.start(connection).await;
     let process = match started {
         Err(SshError::ExecRefused) => {
             drop(passed);
-            return pump_over_sftp(connection, source, settings, context, (outlet, now)).await;
+            return pump_over_sftp(connection, source, settings, context, (sink, now)).await;
         }
         process => process?,
     };
     let (on_flavour, on_failure) = (oneshot::channel(), CancellationToken::new());
     let reading = async {
         // A server that only speaks SFTP takes the end of its input for the end of the session and exits.
-        let read = read(connection, process, &[], settings, context, outlet, Some(on_flavour.0)).await;
+        let read = read(connection, process, &[], settings, context, sink, Some(on_flavour.0)).await;
         let read = match read {
-            Ok(read) if is_silent(read.flavour()) && read.exit.success() => believe_holes(outlet).await.map(|()| read),
+            Ok(read) if is_silent(read.flavour()) && read.exit.success() => believe_holes(sink).await.map(|()| read),
             read => read,
         };
         if !read.as_ref().is_ok_and(|read| read.exit.success()) {
@@ -170,7 +170,7 @@ pub(crate) async fn pump(
     let flavour = take_flavour(&mut lines);
     let is_elsewhere = matches!(exit.status, Some(EXIT_MISSING | EXIT_CLOSED | EXIT_NO_MOUNTS));
     if !has_started || (flavour.is_none() && !has_sent && !is_elsewhere) {
-        return pump_over_sftp(connection, source, settings, context, (outlet, now)).await;
+        return pump_over_sftp(connection, source, settings, context, (sink, now)).await;
     }
     if let Some(place) = lines.iter().position(|line| line.starts_with(FOLDER)) {
         context.note_folder(lines.remove(place).trim_start_matches(FOLDER));
@@ -182,7 +182,7 @@ pub(crate) async fn pump(
         changes?.unwrap_or_else(Changes::unknown).tell(context);
     }
     if flavour == Some(Flavour::Gnu) {
-        read_again(connection, source, settings, context, outlet).await?;
+        read_again(connection, source, settings, context, sink).await?;
     }
     Ok(())
 }
@@ -193,9 +193,9 @@ fn is_silent(flavour: Option<Flavour>) -> bool {
 }
 
 /// Accepts all files without data as holes, for a tar that is not run a second time.
-async fn believe_holes(outlet: &mut Outlet) -> Result<()> {
-    let files = outlet.first_end().await?;
-    outlet.second((0..files.len()).collect()).await
+async fn believe_holes(sink: &mut PlainSink) -> Result<()> {
+    let files = sink.first_end().await?;
+    sink.second((0..files.len()).collect()).await
 }
 
 async fn pump_over_sftp(
@@ -203,12 +203,12 @@ async fn pump_over_sftp(
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    (outlet, now): (&mut Outlet, Timestamp),
+    (sink, now): (&mut PlainSink, Timestamp),
 ) -> Result<()> {
     if source.one_file_system {
         return Err(no_mounts());
     }
-    sftp::pump(connection, source, settings, context, (outlet, now)).await?;
+    sftp::pump(connection, source, settings, context, (sink, now)).await?;
     context.log.warn(
         "Files were read over SFTP, which does not support access control lists, extended attributes, file \
          capabilities, hard links or fractions of a second; they are not in this backup.",
@@ -274,7 +274,7 @@ async fn read(
     input: &[u8],
     settings: &RemoteSettings,
     context: &Context,
-    outlet: &mut Outlet,
+    sink: &mut PlainSink,
     mut on_flavour: Option<oneshot::Sender<Flavour>>,
 ) -> Result<Read> {
     let Process { mut stdin, mut stdout, control } = process;
@@ -297,7 +297,7 @@ async fn read(
                     let _gone = flavour.map(|flavour| on_flavour.send(flavour));
                 }
             }
-            outlet.send(chunk).await?;
+            sink.send(chunk).await?;
         }
         let exit = end_of(&mut stdout, settings.stall, &context.cancel).await?;
         // All of a small source may arrive before the line that reports the tar.
@@ -324,23 +324,22 @@ async fn read_again(
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    outlet: &mut Outlet,
+    sink: &mut PlainSink,
 ) -> Result<()> {
-    let files = outlet.first_end().await?;
+    let files = sink.first_end().await?;
     if files.is_empty() {
         return Ok(());
     }
     let holes = true_holes(connection, source, &files, settings, context).await?;
     let rest: Vec<&Member> =
         files.iter().enumerate().filter(|(index, _)| !holes.contains(index)).map(|(_, file)| file).collect();
-    outlet.second(holes).await?;
+    sink.second(holes).await?;
     if rest.is_empty() {
         return Ok(());
     }
     let script = Script::new(&format!("{ENTER}{GNU_OPTIONS}{READ_AGAIN}"), &[&source.path]);
     let process = script.start(connection).await?;
-    let Read { exit, mut lines, .. } =
-        read(connection, process, &names(&rest), settings, context, outlet, None).await?;
+    let Read { exit, mut lines, .. } = read(connection, process, &names(&rest), settings, context, sink, None).await?;
     // Files that are gone by now are named later, when they turn out to be missing from the archive.
     lines.retain(|line| !line.contains("No such file or directory") && !is_end_note(line));
     match exit.status {

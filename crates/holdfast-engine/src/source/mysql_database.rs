@@ -1,6 +1,6 @@
 //! One MySQL or MariaDB database: its dump, and what is recorded with it.
 
-use super::Outlet;
+use super::PlainSink;
 use super::database::{DatabasePlan, known_excluded, listed_tables};
 use super::database_dump::{self, Dumping};
 use super::mysql::{
@@ -14,8 +14,8 @@ use crate::mysql::definitions::section;
 use crate::mysql::tables;
 use crate::remote::{Answer, Remote};
 
-/// Sends the dump of the database to `outlet`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, outlet: &mut Outlet) -> Result<()> {
+/// Sends the dump of the database to `sink`.
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, sink: &mut PlainSink) -> Result<()> {
     let excluded = match source.excluded_tables[..] {
         [] => Vec::new(),
         _ => known_excluded(source, list_tables(at, source).await?, at.context),
@@ -27,18 +27,18 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, outl
         return database_dump::pump(
             at,
             Dumping { tool: "mysqldump", script: mysql_dump(name), input, first_wait: None },
-            outlet,
+            sink,
         )
         .await;
     }
     let spelled = asking.spelling(name).await?;
     let found = asking.read(&spelled).await?;
-    outlet.send(tables::section(found.before.clone())?.into()).await?;
+    sink.send(tables::section(found.before.clone())?.into()).await?;
     let input = format!("{login}{}", table_words(&found.tables));
     let script = mysql_tables_dump(name, &found.tables, found.set_of_rows);
-    database_dump::pump(at, Dumping { tool: "mysqldump", script, input, first_wait: None }, outlet).await?;
+    database_dump::pump(at, Dumping { tool: "mysqldump", script, input, first_wait: None }, sink).await?;
     let after = asking.after_rows(&spelled, &found).await?;
-    outlet.send(section(after)?.into()).await
+    sink.send(section(after)?.into()).await
 }
 
 /// The settings that a restore needs to create the database again. Also warns about tables that may change while they

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
-use super::Outlet;
+use super::PlainSink;
 use super::after_rows::AfterRows;
 use super::database::{DatabasePlan, Table, unhex};
 use super::mysql::{
@@ -48,8 +48,8 @@ const NAMED_STRAYS: usize = 20;
 /// Rows only, with the names of their columns: in other versions, the tables have further columns.
 const ACCOUNT_OPTIONS: &str =
     "--no-create-info --complete-insert --replace --skip-triggers --skip-add-locks --skip-disable-keys";
-/// Sends the archive of the server to `outlet`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
+/// Sends the archive of the server to `sink`.
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
     let context = at.context;
     let asking = Asking { at, source };
     let mut databases = asking.databases().await?;
@@ -92,7 +92,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Out
     let views = views.collect();
     let facts = ServerFacts { databases, views, roles, has_accounts };
 
-    let mut parts = Parts { at, outlet };
+    let mut parts = Parts { at, sink };
     let document = serde_json::to_vec(&facts).map_err(EngineError::internal)?;
     if !is_bounded(&document) {
         return Err(EngineError::new(FailureCode::RemoteFailed, "This server has too many views to be backed up."));
@@ -124,7 +124,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Out
             context.note_database(name);
         }
     }
-    parts.outlet.send(Bytes::from_static(&[0; 1024])).await
+    parts.sink.send(Bytes::from_static(&[0; 1024])).await
 }
 
 impl Asking<'_> {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Outlet;
+use super::PlainSink;
 use super::after_rows::AfterRows;
 use super::database;
 use crate::archive::server::PART_BYTES;
@@ -13,7 +13,7 @@ use crate::ssh::Process;
 
 pub(super) struct Parts<'a> {
     pub at: Remote<'a>,
-    pub outlet: &'a mut Outlet,
+    pub sink: &'a mut PlainSink,
 }
 
 /// The dump of one database.
@@ -35,7 +35,7 @@ impl Parts<'_> {
         let writing =
             |written: &mut Vec<u8>| -> io::Result<()> { Writer::new(written).append(&member, &mut &content[..]) };
         writing(&mut written).map_err(EngineError::internal)?;
-        self.outlet.send(written.into()).await
+        self.sink.send(written.into()).await
     }
 
     /// Sends a tool's output in members of bounded size. Its exit status shows whether the output is complete.

@@ -2,7 +2,7 @@
 
 use holdfast_core::Secret;
 
-use super::Outlet;
+use super::PlainSink;
 use super::database::{DatabasePlan, Login, Table, answered, known_excluded, listed_tables, unhex};
 use super::database_dump::{self, Dumping};
 use crate::error::Result;
@@ -106,8 +106,8 @@ pub(super) async fn list_tables(at: Remote<'_>, login: &Login, database: &str) -
     Ok(listed_tables(&answered(answer, "The database client", at.context)?))
 }
 
-/// Sends the dump of one database to `outlet`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, outlet: &mut Outlet) -> Result<()> {
+/// Sends the dump of one database to `sink`.
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, sink: &mut PlainSink) -> Result<()> {
     let excluded = match source.excluded_tables[..] {
         [] => Vec::new(),
         _ => known_excluded(source, list_tables(at, &source.login, name).await?, at.context),
@@ -115,7 +115,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, outl
     let role = role_instead(at, &source.login, name).await?;
     let script = pg_dump(name, &excluded, role.as_deref());
     let dumping = Dumping { tool: "pg_dump", script, input: login_lines(&source.login), first_wait: None };
-    database_dump::pump(at, dumping, outlet).await
+    database_dump::pump(at, dumping, sink).await
 }
 
 #[cfg(test)]

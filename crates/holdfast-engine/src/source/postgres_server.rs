@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use holdfast_core::run::FailureCode;
 
-use super::Outlet;
+use super::PlainSink;
 use super::database::{DatabasePlan, Login, answered, excluded_here};
 use super::parts::{Dump, Parts};
 use super::postgres::{list_tables, login_lines, pg_dump, query, role_instead};
@@ -33,14 +33,14 @@ fn refused(refused: globals::Refused) -> EngineError {
     EngineError::new(FailureCode::RemoteFailed, refused.to_string())
 }
 
-/// Sends the archive of the server to `outlet`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Outlet) -> Result<()> {
+/// Sends the archive of the server to `sink`.
+pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
     let (login, context) = (&source.login, at.context);
     let globals = ask_globals(at, login).await?;
     for warning in globals.warnings() {
         context.log.warn(warning);
     }
-    let mut parts = Parts { at, outlet };
+    let mut parts = Parts { at, sink };
     let document = serde_json::to_vec(&globals).map_err(EngineError::internal)?;
     if !is_bounded(&document) {
         let message = "This server has too many roles and databases to be backed up.";
@@ -75,7 +75,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, outlet: &mut Out
             }
         }
     }
-    parts.outlet.send(Bytes::from_static(&[0; 1024])).await
+    parts.sink.send(Bytes::from_static(&[0; 1024])).await
 }
 
 /// Roles and memberships as statements, for people who restore manually.

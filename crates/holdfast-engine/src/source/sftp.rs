@@ -14,10 +14,10 @@ use holdfast_core::probe::FolderItem;
 use holdfast_core::run::FailureCode;
 use holdfast_core::source::FilesSource;
 
-use super::Outlet;
+use super::PlainSink;
 use super::patterns::{Pattern, is_excluded, patterns};
 use crate::archive::tar::{Member, MemberKind, Time, Writer};
-use crate::archive::{Occupant, shown};
+use crate::archive::{ExistingKind, shown};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::remote::{Pace, RemoteSettings};
@@ -77,18 +77,18 @@ fn trimmed(path: &str) -> &[u8] {
     if path.len() > 1 { path.trim_end_matches('/').as_bytes() } else { path.as_bytes() }
 }
 
-/// Sends a tar stream of the source to `outlet`.
+/// Sends a tar stream of the source to `sink`.
 pub(crate) async fn pump(
     connection: &Connection,
     source: &FilesSource,
     settings: &RemoteSettings,
     context: &Context,
-    (outlet, now): (&mut Outlet, Timestamp),
+    (sink, now): (&mut PlainSink, Timestamp),
 ) -> Result<()> {
     let mut client = open(connection, settings, context).await?;
     context.log.line("The server runs no tar for this user; reading over SFTP.");
     note_folder(&mut client, trimmed(&source.path), context).await;
-    pump_within(Limits::default(), client, source, context, (outlet, now)).await
+    pump_within(Limits::default(), client, source, context, (sink, now)).await
 }
 
 async fn pump_within(
@@ -96,7 +96,7 @@ async fn pump_within(
     mut client: Client,
     source: &FilesSource,
     context: &Context,
-    (outlet, now): (&mut Outlet, Timestamp),
+    (sink, now): (&mut PlainSink, Timestamp),
 ) -> Result<()> {
     let root = trimmed(&source.path);
     let meta = client.stat(root).await.map_err(|error| failed(root, &error))?;
@@ -106,7 +106,7 @@ async fn pump_within(
         client,
         patterns: patterns(source),
         context,
-        outlet,
+        sink,
         unreadable,
         limits,
         pace,
@@ -133,7 +133,7 @@ async fn pump_within(
             return Err(EngineError::new(FailureCode::SourceUnreadable, message));
         }
     }
-    walk.outlet.send(Bytes::from_static(&[0; 1024])).await?;
+    walk.sink.send(Bytes::from_static(&[0; 1024])).await?;
     if walk.odd_times > NAMED {
         let more = walk.odd_times - NAMED;
         context.log.warn(format!("{more} further times are taken for before 1970, too"));
@@ -152,11 +152,12 @@ async fn pump_within(
 
 /// What a restore finds at its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum FolderState {
     /// There is no such folder yet.
     Missing,
-    Nothing,
-    Something,
+    Empty,
+    /// It contains something, or cannot be listed.
+    InUse,
 }
 
 /// Notes where a path leads, if the server says so.
@@ -167,48 +168,48 @@ async fn note_folder(client: &mut Client, path: &[u8], context: &Context) {
 }
 
 /// Whether a folder exists, and whether it holds anything.
-pub(crate) async fn held(
+pub(crate) async fn folder_state(
     connection: &Connection,
     settings: &RemoteSettings,
     path: &str,
     context: &Context,
-) -> Result<Held> {
+) -> Result<FolderState> {
     let mut client = open(connection, settings, context).await?;
     let path = trimmed(path);
     note_folder(&mut client, path, context).await;
     let mut folder = match Folder::open(&mut client, path, FolderLimits::default()).await {
-        Err(error) if error.is(StatusCode::NoSuchFile) => return Ok(Held::Missing),
+        Err(error) if error.is(StatusCode::NoSuchFile) => return Ok(FolderState::Missing),
         // A folder that cannot be opened is not taken for empty.
-        Err(SftpError::Status { .. }) => return Ok(Held::Something),
+        Err(SftpError::Status { .. }) => return Ok(FolderState::InUse),
         folder => folder.map_err(|error| failed(path, &error))?,
     };
     loop {
         match folder.next_page(&mut client).await.map_err(|error| failed(path, &error))? {
             Some(page) if page.is_empty() => {}
-            page => return Ok(if page.is_none() { Held::Nothing } else { Held::Something }),
+            page => return Ok(if page.is_none() { FolderState::Empty } else { FolderState::InUse }),
         }
     }
 }
 
 /// What is at each of these paths below `root`. They come in pieces, each path terminated by a zero byte.
-pub(crate) async fn occupants(
+pub(crate) async fn existing_kinds(
     connection: &Connection,
     settings: &RemoteSettings,
     root: &str,
     mut paths: tokio::sync::mpsc::Receiver<Vec<u8>>,
     context: &Context,
-) -> Result<Vec<Occupant>> {
+) -> Result<Vec<ExistingKind>> {
     let mut client = open(connection, settings, context).await?;
     let mut found = Vec::new();
     while let Some(piece) = paths.recv().await {
         for path in piece.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
             let path = joined(trimmed(root), path);
             found.push(match client.lstat(&path).await {
-                Err(error) if error.is(StatusCode::NoSuchFile) => Occupant::Nothing,
+                Err(error) if error.is(StatusCode::NoSuchFile) => ExistingKind::Nothing,
                 meta => match meta.map_err(|error| failed(&path, &error))?.kind() {
-                    Some(FileKind::Directory) => Occupant::Directory,
-                    Some(FileKind::Symlink) => Occupant::Symlink,
-                    _ => Occupant::File,
+                    Some(FileKind::Directory) => ExistingKind::Directory,
+                    Some(FileKind::Symlink) => ExistingKind::Symlink,
+                    _ => ExistingKind::File,
                 },
             });
         }
@@ -368,7 +369,7 @@ struct Walk<'a> {
     client: Client,
     patterns: Vec<Pattern>,
     context: &'a Context,
-    outlet: &'a mut Outlet,
+    sink: &'a mut PlainSink,
     unreadable: Unreadable,
     limits: Limits,
     pace: Pace,
@@ -536,7 +537,7 @@ impl Walk<'_> {
         let mut left = size;
         while let Some(data) = self.next_data(&mut reader).await?.map_err(|error| failed(path, &error))? {
             left -= data.len() as u64;
-            self.outlet.send(data).await?;
+            self.sink.send(data).await?;
         }
         if left > 0 {
             let text = format!("{}: File shrank by {left} bytes; padding with zeros", shown(member));
@@ -575,7 +576,7 @@ impl Walk<'_> {
                 return Err(EngineError::cancelled());
             }
             let now = count.min(PIECE_BYTES as u64);
-            self.outlet.send(vec![0; usize::try_from(now).unwrap_or(PIECE_BYTES)].into()).await?;
+            self.sink.send(vec![0; usize::try_from(now).unwrap_or(PIECE_BYTES)].into()).await?;
             count -= now;
         }
         Ok(())
@@ -600,7 +601,7 @@ impl Walk<'_> {
                 ));
             }
         }
-        self.outlet.send(header(member, meta, link, seconds).map_err(EngineError::internal)?.into()).await
+        self.sink.send(header(member, meta, link, seconds).map_err(EngineError::internal)?.into()).await
     }
 }
 

@@ -425,7 +425,7 @@ async fn an_empty_target_that_was_there_keeps_its_mode() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn counts_are_true_and_a_dry_run_foretells_them() {
+async fn counts_are_true_and_a_dry_run_reports_the_same() {
     let bench = bench(SshServer::start()).await;
     for number in 0..300 {
         std::fs::write(bench.source().join(format!("{number:03}")), "x").unwrap();

@@ -17,21 +17,21 @@ fn archive(members: &[(MemberKind, &str, &str, &str)]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-type Noted = Arc<Mutex<Vec<(String, Left)>>>;
+type Noted = Arc<Mutex<Vec<(String, SkipReason)>>>;
 
-fn select(wanted: &[&str], options: Options, existing: Option<&[(&str, Occupant)]>) -> (Selection, Noted) {
+fn select(wanted: &[&str], options: Options, existing: Option<&[(&str, ExistingKind)]>) -> (Selection, Noted) {
     let wanted: Vec<String> = wanted.iter().map(|path| (*path).to_owned()).collect();
     let existing = existing.map(|known| {
         let mut existing = Existing::default();
-        for (path, occupant) in known {
-            existing.set(existing.key(path), *occupant);
+        for (path, kind) in known {
+            existing.set(existing.key(path), *kind);
         }
         existing
     });
-    let left = Noted::default();
-    let noting = left.clone();
-    let on_left = move |path: &str, why| noting.lock().unwrap().push((path.to_owned(), why));
-    (Selection::new(Choice::new(&wanted), options, existing, on_left), left)
+    let skipped = Noted::default();
+    let noting = skipped.clone();
+    let on_skipped = move |path: &str, why| noting.lock().unwrap().push((path.to_owned(), why));
+    (Selection::new(Choice::new(&wanted), options, existing, on_skipped), skipped)
 }
 
 /// Name, content and link of everything that a selection lets through.
@@ -76,7 +76,7 @@ fn hostile_members_are_refused_when_they_are_chosen() {
         &[(HARD, "a", "elsewhere", "")],
     ];
     for members in hostile {
-        let (mut selection, _) = select(&[], Options::default(), Some(&[("a", Occupant::Nothing)]));
+        let (mut selection, _) = select(&[], Options::default(), Some(&[("a", ExistingKind::Nothing)]));
         let error = passed(&mut selection, &archive(members)).unwrap_err();
         assert_eq!(error.code, FailureCode::HostileArchive, "{members:?}");
         let others = [members, &[(FILE, "fine", "", "x")]].concat();
@@ -95,9 +95,9 @@ fn hostile_error() -> EngineError {
 fn a_device_is_named_and_left_unless_it_is_asked_for() {
     let device = MemberKind::CharDevice { major: 0, minor: 0 };
     let members = archive(&[(device, "./null", "", ""), (FILE, "./a", "", "x"), (MemberKind::Fifo, "./pipe", "", "")]);
-    let (mut selection, left) = select(&[], Options::default(), None);
+    let (mut selection, skipped) = select(&[], Options::default(), None);
     assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./a", "./pipe"]);
-    assert_eq!(*left.lock().unwrap(), [("null".to_owned(), Left::Device)]);
+    assert_eq!(*skipped.lock().unwrap(), [("null".to_owned(), SkipReason::Device)]);
     assert_eq!(selection.counted(), Counted { restored: 2, kept: 0, skipped: 1 });
     let (mut selection, _) = select(&[], Options { restore_devices: true, ..Options::default() }, None);
     assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./null", "./a", "./pipe"]);
@@ -113,7 +113,7 @@ fn a_requested_hard_link_brings_its_content_and_no_sibling() {
     assert_eq!(found, [pair("./second", "text"), pair("./third", "./second")]);
     assert_eq!(selection.counted().restored, 2);
     // The file itself is not written: its name is already taken in the target.
-    let existing = [("first", Occupant::File), ("second", Occupant::Nothing), ("third", Occupant::Nothing)];
+    let existing = [("first", ExistingKind::File), ("second", ExistingKind::Nothing), ("third", ExistingKind::Nothing)];
     let (mut selection, _) = select(&[], Options::default(), Some(&existing));
     assert_eq!(passed(&mut selection, &members).unwrap(), found);
     assert_eq!(selection.counted(), Counted { restored: 2, kept: 1, skipped: 0 });
@@ -130,26 +130,26 @@ fn nothing_is_written_through_links_of_the_target_nor_over_folders() {
         (FILE, "./new", "", "x"),
     ]);
     let existing = [
-        ("conf", Occupant::Symlink),
-        ("conf/a", Occupant::File),
-        ("data", Occupant::Directory),
-        ("logs", Occupant::File),
-        ("new", Occupant::Symlink),
+        ("conf", ExistingKind::Symlink),
+        ("conf/a", ExistingKind::File),
+        ("data", ExistingKind::Directory),
+        ("logs", ExistingKind::File),
+        ("new", ExistingKind::Symlink),
     ];
     for overwrite in [true, false] {
         let options = Options { overwrite, ..Options::default() };
-        let (mut selection, left) = select(&[], options, Some(&existing));
+        let (mut selection, skipped) = select(&[], options, Some(&existing));
         let found = passed(&mut selection, &members).unwrap();
         // A link where the backup has a file is replaced by the file, never followed.
         assert_eq!(names(&found), if overwrite { vec!["./new"] } else { vec![] });
-        let left = left.lock().unwrap().clone();
-        let why = |path: &str| left.iter().find(|(found, _)| found == path).map(|(_, why)| *why);
-        assert_eq!(why("conf"), Some(Left::LinkInTheWay));
-        assert_eq!(why("conf/a"), Some(Left::ThroughLink));
-        assert_eq!(why("data"), Some(Left::FolderInTheWay));
-        assert_eq!(why("logs"), Some(Left::FileInTheWay));
-        assert_eq!(why("logs/b"), Some(Left::BelowFile));
-        assert_eq!(why("new"), (!overwrite).then_some(Left::Kept));
+        let skipped = skipped.lock().unwrap().clone();
+        let why = |path: &str| skipped.iter().find(|(found, _)| found == path).map(|(_, why)| *why);
+        assert_eq!(why("conf"), Some(SkipReason::LinkInTheWay));
+        assert_eq!(why("conf/a"), Some(SkipReason::ThroughLink));
+        assert_eq!(why("data"), Some(SkipReason::FolderInTheWay));
+        assert_eq!(why("logs"), Some(SkipReason::FileInTheWay));
+        assert_eq!(why("logs/b"), Some(SkipReason::BelowFile));
+        assert_eq!(why("new"), (!overwrite).then_some(SkipReason::Kept));
     }
 }
 
@@ -158,7 +158,7 @@ fn folders_on_the_way_stay_as_they_are_and_missing_ones_are_made() {
     let members =
         archive(&[(DIR, ".", "", ""), (DIR, "./a", "", ""), (DIR, "./a/b", "", ""), (FILE, "./a/b/c", "", "x")]);
     let options = Options { overwrite: true, ..Options::default() };
-    let there = [("a", Occupant::Directory), ("a/b", Occupant::Nothing), ("a/b/c", Occupant::Nothing)];
+    let there = [("a", ExistingKind::Directory), ("a/b", ExistingKind::Nothing), ("a/b/c", ExistingKind::Nothing)];
     let (mut selection, _) = select(&["a/b/c"], options, Some(&there));
     assert_eq!(names(&passed(&mut selection, &members).unwrap()), ["./a/b", "./a/b/c"]);
     // Paths that were not looked up in the target are not touched.
@@ -170,22 +170,22 @@ fn folders_on_the_way_stay_as_they_are_and_missing_ones_are_made() {
 #[test]
 fn a_dry_run_counts_what_a_restore_does() {
     let members = archive(&[(DIR, "./d", "", ""), (FILE, "./d/a", "", "x"), (FILE, "./d/b", "", "x")]);
-    let existing = [("d", Occupant::Directory), ("d/a", Occupant::File), ("d/b", Occupant::Nothing)];
+    let existing = [("d", ExistingKind::Directory), ("d/a", ExistingKind::File), ("d/b", ExistingKind::Nothing)];
     let (mut selection, _) = select(&[], Options::default(), Some(&existing));
     passed(&mut selection, &members).unwrap();
-    let (mut foreseen, _) = select(&[], Options::default(), Some(&existing));
+    let (mut previewed, _) = select(&[], Options::default(), Some(&existing));
     let mut reader = Reader::new(members.as_slice());
     while let Some((member, place)) = reader.next().unwrap() {
-        foreseen.foresee(&Entry::of(&member, place));
+        previewed.preview(&Entry::of(&member, place));
     }
-    assert_eq!(foreseen.counted(), selection.counted());
-    assert_eq!(foreseen.counted(), Counted { restored: 1, kept: 2, skipped: 0 });
+    assert_eq!(previewed.counted(), selection.counted());
+    assert_eq!(previewed.counted(), Counted { restored: 1, kept: 2, skipped: 0 });
 }
 
 /// A dry run predicts everything that is restored or skipped, including hard links to devices, such as the whiteouts of
 /// overlay file systems.
 #[test]
-fn a_dry_run_foresees_what_becomes_of_pipes_and_devices() {
+fn a_dry_run_reports_what_becomes_of_pipes_and_devices() {
     let device = MemberKind::BlockDevice { major: 7, minor: 1 };
     let members = archive(&[
         (device, "./dev", "", ""),
@@ -205,17 +205,17 @@ fn a_dry_run_foresees_what_becomes_of_pipes_and_devices() {
         (&["dev2", "pipe2"], with(false, true), &[], 2),
         (&["dev2", "b"], with(false, false), &["./b"], 1),
     ] {
-        let (mut selection, left) = select(wanted, options, None);
+        let (mut selection, reasons) = select(wanted, options, None);
         assert_eq!(names(&passed(&mut selection, &members).unwrap()), written, "{wanted:?} {options:?}");
         let restored = written.len() as u64;
         assert_eq!(selection.counted(), Counted { restored, kept: 0, skipped }, "{wanted:?} {options:?}");
-        let (mut foreseen, foreseen_left) = select(wanted, options, None);
+        let (mut previewed, previewed_reasons) = select(wanted, options, None);
         let mut reader = Reader::new(members.as_slice());
         while let Some((member, place)) = reader.next().unwrap() {
-            foreseen.foresee(&Entry::of(&member, place));
+            previewed.preview(&Entry::of(&member, place));
         }
-        assert_eq!(foreseen.counted(), selection.counted(), "{wanted:?} {options:?}");
-        assert_eq!(*foreseen_left.lock().unwrap(), *left.lock().unwrap());
+        assert_eq!(previewed.counted(), selection.counted(), "{wanted:?} {options:?}");
+        assert_eq!(*previewed_reasons.lock().unwrap(), *reasons.lock().unwrap());
     }
 }
 
@@ -231,12 +231,12 @@ fn paths_too_long_for_the_target_are_skipped_and_their_content_goes_to_a_hard_li
         (FILE, &format!("./{deep}"), "", "deep"),
         (FILE, &below, "", "below"),
     ]);
-    let options = Options { longest: Longest { path: 30, name: 10 }, ..Options::default() };
-    let (mut selection, left) = select(&[], options, None);
+    let options = Options { longest: PathLimits { path: 30, name: 10 }, ..Options::default() };
+    let (mut selection, skipped) = select(&[], options, None);
     let found = passed(&mut selection, &members).unwrap();
     assert_eq!(found, [("./short".to_owned(), "text".to_owned()), (format!("./{odd}"), "odd".to_owned())]);
     assert_eq!(selection.counted(), Counted { restored: 2, kept: 0, skipped: 3 });
-    assert!(left.lock().unwrap().iter().all(|(_, left)| *left == Left::TooLong));
+    assert!(skipped.lock().unwrap().iter().all(|(_, skipped)| *skipped == SkipReason::TooLong));
     // If hard links were not noted before, they are skipped too.
     let (mut selection, _) = select(&[], options, None);
     let mut out = Vec::new();
@@ -299,7 +299,7 @@ fn without_owners_no_file_runs_as_somebody_else() {
 
 #[test]
 fn a_path_with_thousands_of_folders_is_left_out_and_takes_no_time() {
-    let (mut selection, left) = select(&[], Options::default(), Some(&[("link", Occupant::Nothing)]));
+    let (mut selection, skipped) = select(&[], Options::default(), Some(&[("link", ExistingKind::Nothing)]));
     let link = Member { link: b"elsewhere".to_vec(), ..Member::new(b"./link", MemberKind::Symlink) };
     selection.decide(&link).unwrap();
     let deep = "a/".repeat(30_000);
@@ -307,7 +307,7 @@ fn a_path_with_thousands_of_folders_is_left_out_and_takes_no_time() {
         let member = Member::new(format!("./{deep}{number}").as_bytes(), MemberKind::File);
         assert_eq!(selection.decide(&member).unwrap(), None);
     }
-    assert_eq!(left.lock().unwrap().len(), 30);
+    assert_eq!(skipped.lock().unwrap().len(), 30);
     // Still nothing is written through a link.
     let below = Member::new(b"./link/a/b", MemberKind::File);
     assert!(selection.decide(&below).is_err());

@@ -13,7 +13,7 @@ use crate::archive::{Archive, Bounded, Entry, KeyDerivation, Manifest, plain};
 use crate::context::Context;
 use crate::destination::{BlobStore, Blocks, ObjectReader};
 use crate::error::{EngineError, Result, classify};
-use crate::format::{StoredEntries, Whole};
+use crate::format::{PlainReader, StoredEntries};
 use crate::plan::StoredBackup;
 use crate::thread::on_thread;
 
@@ -29,12 +29,12 @@ pub(super) async fn stat(store: &dyn BlobStore, backup: &StoredBackup) -> Result
     }
 }
 
-pub(super) fn whole(
+pub(super) fn plain_reader(
     reader: ObjectReader,
     backup: &StoredBackup,
     key_derivation: &KeyDerivation,
     context: Context,
-) -> Result<Whole> {
+) -> Result<PlainReader> {
     let blocks = backup.proven.as_ref().map(|_| Blocks::default());
     let stored = Arc::new(Mutex::new(StoredHashes { blocks, ..StoredHashes::default() }));
     let stop = context.cancel.clone();
@@ -48,7 +48,7 @@ pub(super) fn whole(
         }
         Ok(stored.blocks.take())
     };
-    Ok(Whole::new(Box::new(Bounded::new(plain, backup.plain_bytes, stop)), Box::new(confirm)))
+    Ok(PlainReader::new(Box::new(Bounded::new(plain, backup.plain_bytes, stop)), Box::new(confirm)))
 }
 
 /// Reads a whole object and checks that its hash is that of the bytes sent.

@@ -16,7 +16,7 @@ use crate::destination::{BlobStore, Sink, Upload, Uploaded, Written};
 use crate::error::{EngineError, Result};
 use crate::format::{BackupJob, BackupWriter, WrittenBackup};
 use crate::plan::BackupPlan;
-use crate::source::Outlet;
+use crate::source::PlainSink;
 use crate::thread::on_thread;
 
 pub(super) struct ArchiveWriter {
@@ -60,11 +60,11 @@ impl BackupWriter for ArchiveWriter {
             journal,
             cancel: context.cancel.clone(),
         };
-        let (mut outlet, inlet) = Outlet::new();
+        let (mut sink, receiver) = PlainSink::new();
         let uploading = upload.start(written);
-        let packing = start_packing(engine, (content, manifest), Received::new(inlet), out, context);
-        let sent = input.send(at, plan, &mut outlet).await;
-        outlet.close(sent).await;
+        let packing = start_packing(engine, (content, manifest), Received::new(receiver), out, context);
+        let sent = input.send(at, plan, &mut sink).await;
+        sink.close(sent).await;
         let packed = packing.await.map_err(EngineError::internal)?;
         let uploaded = uploading.await.map_err(EngineError::internal)?;
         if context.cancel.is_cancelled() && (packed.is_err() || uploaded.is_err()) {

@@ -17,7 +17,7 @@ pub struct ClusterDump {
     /// Roles that are created.
     pub roles: BTreeSet<String>,
     /// What roles may do, in keywords of `ALTER ROLE`.
-    pub powers: BTreeMap<String, BTreeSet<&'static str>>,
+    pub attributes: BTreeMap<String, BTreeSet<&'static str>>,
     /// A role, its new member, and whether that may make others members.
     pub memberships: BTreeSet<(String, String, bool)>,
     /// Roles that get a password.

@@ -665,13 +665,13 @@ impl Scanner {
                 is_left_out = self.options.existing_roles.contains(&name);
                 note(&mut self.found.roles, name)?;
             }
-            StatementKind::RoleOptions(name, powers, has_password) => {
+            StatementKind::RoleOptions(name, attributes, has_password) => {
                 is_left_out = self.options.own_roles.contains(&name);
                 if has_password {
                     note(&mut self.found.with_password, name.clone())?;
                 }
-                self.found.powers.entry(name).or_default().extend(powers);
-                if self.found.powers.len() > NAMES {
+                self.found.attributes.entry(name).or_default().extend(attributes);
+                if self.found.attributes.len() > NAMES {
                     return Err("too many names".to_owned());
                 }
             }

@@ -275,12 +275,12 @@ fn are_database_options(text: &[u8]) -> bool {
 fn role_options(text: &[u8]) -> Option<(Vec<&'static str>, bool)> {
     const FLAGS: &[&str] = &["SUPERUSER", "INHERIT", "CREATEROLE", "CREATEDB", "LOGIN", "REPLICATION", "BYPASSRLS"];
     let flag = |rest| FLAGS.iter().find_map(|flag| strip(rest, flag).map(|rest| (*flag, rest)));
-    let (mut rest, mut powers) = (text, Vec::new());
+    let (mut rest, mut attributes) = (text, Vec::new());
     loop {
         let (is_set, word) = strip(rest, "NO").map_or((true, rest), |word| (false, word));
-        let (power, after) = flag(word)?;
-        if is_set && power != "INHERIT" {
-            powers.push(power);
+        let (attribute, after) = flag(word)?;
+        if is_set && attribute != "INHERIT" {
+            attributes.push(attribute);
         }
         rest = after;
         match strip(rest, " ").filter(|next| flag(strip(next, "NO").unwrap_or(next)).is_some()) {
@@ -292,10 +292,10 @@ fn role_options(text: &[u8]) -> Option<(Vec<&'static str>, bool)> {
     let password = strip(rest, " PASSWORD ").and_then(quoting::read_text);
     rest = password.unwrap_or(rest);
     if let Some(after) = strip(rest, " VALID UNTIL ").and_then(quoting::read_text) {
-        powers.push(VALIDITY);
+        attributes.push(VALIDITY);
         rest = after;
     }
-    (rest == b";").then_some((powers, password.is_some()))
+    (rest == b";").then_some((attributes, password.is_some()))
 }
 
 /// For roles and databases, accepts only what `pg_dumpall` writes: any other form might hide a setting.
@@ -335,8 +335,8 @@ fn altered(text: &[u8], is_whole: bool, guarded: &Guarded) -> Option<StatementKi
             }
         }
         b"WITH" if is_role => {
-            let (powers, has_password) = role_options(rest)?;
-            Some(StatementKind::RoleOptions(String::from_utf8(name).ok()?, powers, has_password))
+            let (attributes, has_password) = role_options(rest)?;
+            Some(StatementKind::RoleOptions(String::from_utf8(name).ok()?, attributes, has_password))
         }
         b"OWNER" | b"CONNECTION" | b"IS" | b"ALLOW" if !is_role => {
             DATABASE.iter().any(|form| fits(statement, form)).then_some(StatementKind::Other)
@@ -396,8 +396,8 @@ mod tests {
         assert_eq!(kind("SET standard_conforming_strings = on;"), Ok(StatementKind::StandardStrings));
         assert_eq!(kind("DROP ROLE IF EXISTS \"a\"\"b\";"), Ok(StatementKind::DropRole("a\"b".to_owned())));
         assert_eq!(kind("CREATE ROLE app;"), Ok(StatementKind::CreateRole("app".to_owned())));
-        let role = |powers: &[&'static str], has_password| {
-            Ok(StatementKind::RoleOptions("app".to_owned(), powers.to_vec(), has_password))
+        let role = |attributes: &[&'static str], has_password| {
+            Ok(StatementKind::RoleOptions("app".to_owned(), attributes.to_vec(), has_password))
         };
         assert_eq!(kind("ALTER ROLE app WITH NOLOGIN;"), role(&[], false));
         assert_eq!(

@@ -94,7 +94,7 @@ COMMIT;
     assert_eq!(found.roles, BTreeSet::from(["app".to_owned()]));
     assert_eq!((found.tables, found.rows), (1, 3));
     assert_eq!(found.with_password, BTreeSet::from(["app".to_owned()]));
-    assert_eq!(found.powers["app"], BTreeSet::from(["LOGIN"]));
+    assert_eq!(found.attributes["app"], BTreeSet::from(["LOGIN"]));
 }
 
 #[test]

@@ -32,16 +32,16 @@ async fn walk(
     let client = fake::serve(Duration::from_secs(60), &cancel, answer).await;
     let excluded = excluded.iter().map(|text| (*text).to_owned()).collect();
     let source = FilesSource { path: "/src/".to_owned(), excluded, one_file_system: false };
-    let (mut outlet, mut inlet) = Outlet::new();
+    let (mut sink, mut receiver) = PlainSink::new();
     let reading = tokio::spawn(async move {
         let mut archive = Vec::new();
-        while let Some(Ok(Batch::Chunks(batch))) = inlet.batches.recv().await {
+        while let Some(Ok(Batch::Chunks(batch))) = receiver.batches.recv().await {
             batch.iter().for_each(|chunk| archive.extend_from_slice(chunk));
         }
         archive
     });
-    let end = pump_within(limits, client, &source, &context, (&mut outlet, NOW)).await;
-    outlet.close(end.clone()).await;
+    let end = pump_within(limits, client, &source, &context, (&mut sink, NOW)).await;
+    sink.close(end.clone()).await;
     let warnings = context.log.warnings();
     drop(context);
     let mut log = Vec::new();
@@ -442,12 +442,12 @@ async fn times_before_1970_do_not_become_those_of_the_next_century() {
     let (client, _child) = openssh(&context.cancel).await;
     let path = folder.path().to_str().unwrap().to_owned();
     let source = FilesSource { path, excluded: Vec::new(), one_file_system: false };
-    let (mut outlet, mut inlet) = Outlet::new();
+    let (mut sink, mut receiver) = PlainSink::new();
     let now = Timestamp::from_second(1_790_000_000).unwrap();
-    pump_within(Limits::default(), client, &source, &context, (&mut outlet, now)).await.unwrap();
-    outlet.close(Ok(())).await;
+    pump_within(Limits::default(), client, &source, &context, (&mut sink, now)).await.unwrap();
+    sink.close(Ok(())).await;
     let mut archive = Vec::new();
-    while let Some(Ok(Batch::Chunks(batch))) = inlet.batches.recv().await {
+    while let Some(Ok(Batch::Chunks(batch))) = receiver.batches.recv().await {
         batch.iter().for_each(|chunk| archive.extend_from_slice(chunk));
     }
     let mut reader = Reader::new(archive.as_slice());

@@ -34,8 +34,8 @@ pub struct RoleThere {
 
 impl RoleThere {
     /// Whether the role has the attribute that this keyword of `ALTER ROLE` sets.
-    pub fn may(&self, power: &str) -> bool {
-        match power {
+    pub fn may(&self, attribute: &str) -> bool {
+        match attribute {
             "SUPERUSER" => self.is_superuser,
             "REPLICATION" => self.replicates,
             "CREATEROLE" => self.creates_roles,
@@ -248,7 +248,7 @@ fn reached<'a>(members: &Members<'a>, from: &BTreeSet<&'a str>) -> BTreeSet<&'a 
 fn gained(role: &Role, before: Option<&RoleThere>) -> Vec<&'static str> {
     let until = role.valid_until.as_ref().map(|until| until.0.as_str());
     let is_prolonged = until.is_some() && before.is_some_and(|before| before.valid_until.as_deref() != until);
-    let powers = [
+    let attributes = [
         (role.is_superuser, "SUPERUSER"),
         (role.replicates, "REPLICATION"),
         (role.creates_roles, "CREATEROLE"),
@@ -257,6 +257,10 @@ fn gained(role: &Role, before: Option<&RoleThere>) -> Vec<&'static str> {
         (role.can_login && before.is_some(), "LOGIN"),
         (is_prolonged, VALIDITY),
     ];
-    let had = |power: &str| before.is_some_and(|before| before.may(power));
-    powers.into_iter().filter(|(is_set, power)| *is_set && !had(power)).map(|(_, power)| power).collect()
+    let had = |attribute: &str| before.is_some_and(|before| before.may(attribute));
+    attributes
+        .into_iter()
+        .filter(|(is_set, attribute)| *is_set && !had(attribute))
+        .map(|(_, attribute)| attribute)
+        .collect()
 }
