@@ -18,7 +18,7 @@ use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
-packed_row! {
+row_type! {
     pub struct BackupRow {
         id: BackupId = "b.id",
         user_id: UserId = "b.user_id",
@@ -111,7 +111,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
 }
 
 pub async fn find(tx: &mut Tx, id: BackupId) -> Result<Option<BackupRow>> {
-    find_packed!(tx, concat!("FROM backups b ", first_copy!(), " WHERE b.id = $1"), id.0)
+    find_row!(tx, concat!("FROM backups b ", first_copy!(), " WHERE b.id = $1"), id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.

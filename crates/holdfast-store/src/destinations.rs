@@ -11,7 +11,7 @@ use holdfast_core::{Secret, Timestamp};
 
 use crate::{DbTime, Listing, Result, Tx, spec};
 
-packed_row! {
+row_type! {
     pub struct DestinationRow {
         id: DestinationId = "d.id",
         user_id: UserId = "d.user_id",
@@ -38,7 +38,7 @@ impl DestinationRow {
 }
 
 pub async fn find(tx: &mut Tx, id: DestinationId) -> Result<Option<DestinationRow>> {
-    find_packed!(tx, "FROM backup_destinations d WHERE d.id = $1", id.0)
+    find_row!(tx, "FROM backup_destinations d WHERE d.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.

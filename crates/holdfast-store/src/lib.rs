@@ -8,7 +8,7 @@ mod db_time;
 mod db_word;
 mod error;
 #[macro_use]
-mod packed;
+mod row;
 #[macro_use]
 mod listing;
 mod key_rotation;

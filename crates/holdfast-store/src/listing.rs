@@ -22,7 +22,7 @@ impl Listing {
 }
 
 /// One page of `$table` for a listing: rows that belong to `$1`, contain `$2` and meet the further condition,
-/// whose values are bound from `$5` on. The page is fetched as one row with its packed rows and the total.
+/// whose values are bound from `$5` on. Each row carries the total of the list.
 macro_rules! list_page {
     ($tx:expr, $listing:expr, $table:literal as $alias:literal) => {
         // Most lists are not searched, and counting straight from the index is worth a separate statement.
@@ -46,23 +46,31 @@ macro_rules! list_page {
     (@ordered $tx:expr, $listing:expr, $order:literal, $table:literal as $alias:literal with $join:expr, $where:expr
         $(, $bind:expr)*) => {{
         let listing = $listing;
-        let (lines, total) = with_conn!($tx, conn => $crate::statement::Statement::first(sqlx::query::<Db>(concat!(
-            "SELECT COALESCE(string_agg(p.line, '\u{1e}'), ''), (SELECT COUNT(*) FROM ", $table, " ",
-            $alias, " WHERE ", $alias, ".user_id = $1", $where, ") FROM (SELECT ", $alias, ".id, ", packed_line!(),
-            " AS line FROM ", $table, " ", $alias, " ", $join, " WHERE ", $alias, ".user_id = $1", $where, " ORDER BY ", $alias,
-            ".id", $order, " LIMIT $3 OFFSET $4) p"
-        ))
-        .bind(listing.owner.0)
-        .bind(listing.needle())
-        .bind(listing.page.per_page)
-        .bind(listing.page.offset())
-        $(.bind($bind))*, conn)
+        let found: Vec<$crate::row::Counted<_>> = with_conn!($tx, conn => $crate::statement::Statement::all(
+            sqlx::query::<Db>(concat!(
+                "SELECT ", columns!(), ", (SELECT COUNT(*) FROM ", $table, " ", $alias, " WHERE ", $alias, ".user_id = $1",
+                $where, ") FROM ", $table, " ", $alias, " ", $join, " WHERE ", $alias, ".user_id = $1", $where, " ORDER BY ",
+                $alias, ".id", $order, " LIMIT $3 OFFSET $4"
+            ))
+            .bind(listing.owner.0)
+            .bind(listing.needle())
+            .bind(listing.page.per_page)
+            .bind(listing.page.offset())
+            $(.bind($bind))*, conn)
         .await
-        .and_then($crate::statement::decode_one::<(String, i64), _>))?;
-        let mut items = $crate::packed::unpack_page(&lines)?;
-        if listing.newest_first {
-            items.reverse();
-        }
+        .and_then($crate::statement::decode_all))?;
+        let total = match found.first() {
+            Some(counted) => counted.total,
+            None if listing.page.offset() == 0 => 0,
+            // A page past the end.
+            None => fetch_scalar!(
+                $tx,
+                i64,
+                concat!("SELECT COUNT(*) FROM ", $table, " ", $alias, " WHERE ", $alias, ".user_id = $1", $where),
+                listing.owner.0, listing.needle(), listing.page.per_page, listing.page.offset() $(, $bind)*
+            )?,
+        };
+        let items = found.into_iter().map(|counted| counted.row).collect();
         Ok(holdfast_core::page::Page { items, total, request: listing.page })
     }};
 }

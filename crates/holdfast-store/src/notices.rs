@@ -9,7 +9,7 @@ use holdfast_core::run;
 
 use crate::{DbTime, DbWord, Listing, Result, Tx};
 
-packed_row! {
+row_type! {
     pub struct NoticeRow {
         id: NoticeId = "n.id",
         user_id: UserId = "n.user_id",
@@ -293,7 +293,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &NoticeFilter) -> Resu
 }
 
 pub async fn find(tx: &mut Tx, id: NoticeId) -> Result<Option<NoticeRow>> {
-    find_packed!(tx, "FROM notices n WHERE n.id = $1", id.0)
+    find_row!(tx, "FROM notices n WHERE n.id = $1", id.0)
 }
 
 /// Makes an undelivered notice pending again, with all its attempts. Returns false if it is not undelivered.

@@ -7,12 +7,12 @@ use holdfast_core::page::Page;
 use holdfast_core::run::{self, FailureCode, RunIds, RunKind, RunStatus, RunSubject, Trigger};
 use sqlx::QueryBuilder;
 
-use crate::packed::{Fields, Unpack};
+use crate::row::{AnyRow, FromAnyRow};
 use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
-use crate::{DbTime, Listing, Result, StoreError, Tx};
+use crate::{DbTime, Listing, Result, Tx};
 
-packed_row! {
+row_type! {
     /// A run as stored; callers get a [`RunRow`].
     struct RunFields {
         id: RunId = "r.id",
@@ -80,10 +80,13 @@ pub struct RunRow {
     pub finished_at: Option<DbTime>,
 }
 
-impl Unpack for RunRow {
-    fn unpack(fields: &mut Fields<'_>) -> Result<Self> {
-        let row = RunFields::unpack(fields)?;
-        let subject = row.subject().ok_or_else(|| StoreError::Broken(format!("run {} has no subject", row.id)))?;
+row_of_either!(RunRow);
+
+impl FromAnyRow for RunRow {
+    fn from_any(row: &dyn AnyRow) -> std::result::Result<Self, sqlx::Error> {
+        let row = RunFields::from_any(row)?;
+        let subject = row.subject();
+        let subject = subject.ok_or_else(|| sqlx::Error::Decode(format!("run {} has no subject", row.id).into()))?;
         Ok(Self {
             id: row.id,
             user_id: row.user_id,
@@ -104,10 +107,6 @@ impl Unpack for RunRow {
             started_at: row.started_at,
             finished_at: row.finished_at,
         })
-    }
-
-    fn id(&self) -> i64 {
-        self.id.0
     }
 }
 
@@ -228,17 +227,17 @@ pub async fn announce(tx: &mut Tx) -> Result<()> {
 }
 
 pub async fn find(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
-    find_packed!(tx, "FROM runs r WHERE r.id = $1", id.0)
+    find_row!(tx, "FROM runs r WHERE r.id = $1", id.0)
 }
 
 /// A task's log; only backup runs are logs.
 pub async fn find_log(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
-    find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.kind = 'backup'", id.0)
+    find_row!(tx, "FROM runs r WHERE r.id = $1 AND r.kind = 'backup'", id.0)
 }
 
 /// The newest run of a task, not counting slots that were skipped.
 pub async fn find_latest(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
-    find_packed!(
+    find_row!(
         tx,
         "FROM runs r WHERE r.task_id = $1 AND COALESCE(r.error_code, '') <> 'skipped' ORDER BY r.id DESC LIMIT 1",
         task.0
@@ -246,7 +245,7 @@ pub async fn find_latest(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
 }
 
 pub async fn find_live(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
-    find_packed!(tx, "FROM runs r WHERE r.task_id = $1 AND r.status IN ('queued', 'running')", task.0)
+    find_row!(tx, "FROM runs r WHERE r.task_id = $1 AND r.status IN ('queued', 'running')", task.0)
 }
 
 /// Narrows a list of logs.
@@ -327,13 +326,12 @@ pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Ti
 
 /// The runs with these ids, in the order of their turns.
 pub(crate) async fn list_in_turn(tx: &mut Tx, wanted: &[i64]) -> Result<Vec<RunRow>> {
-    let lines = with_conn!(tx, conn => {
-        let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM runs r WHERE r.id IN ("));
+    with_conn!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", columns!(), " FROM runs r WHERE r.id IN ("));
         push_ids(&mut query, wanted);
         query.push(") ORDER BY r.turn, r.id");
-        query.build().all(conn).await.and_then(decode_all::<(String,), _>)
-    })?;
-    lines.iter().map(|(line,)| crate::packed::unpack(line)).collect()
+        query.build().all(conn).await.and_then(decode_all)
+    })
 }
 
 /// The progress of a run; see `update_progress`.
@@ -392,7 +390,7 @@ pub async fn update_progress(
 
 /// A long run: a backup, restore, verification or inventory.
 pub async fn find_long(tx: &mut Tx, id: RunId) -> Result<Option<RunRow>> {
-    find_packed!(tx, "FROM runs r WHERE r.id = $1 AND r.is_long", id.0)
+    find_row!(tx, "FROM runs r WHERE r.id = $1 AND r.is_long", id.0)
 }
 
 /// Narrows a list of runs.

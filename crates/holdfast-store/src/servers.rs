@@ -11,7 +11,7 @@ use holdfast_core::{Secret, Timestamp};
 use crate::places::{HostRow, host_columns};
 use crate::{DbTime, Listing, Result, Tx};
 
-packed_row! {
+row_type! {
     pub struct ServerRow {
         id: ServerId = "s.id",
         user_id: UserId = "s.user_id",
@@ -64,7 +64,7 @@ pub async fn find_host(tx: &mut Tx, id: ServerId) -> Result<Option<Host>> {
 }
 
 pub async fn find(tx: &mut Tx, id: ServerId) -> Result<Option<ServerRow>> {
-    find_packed!(tx, "FROM remote_servers s WHERE s.id = $1", id.0)
+    find_row!(tx, "FROM remote_servers s WHERE s.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.

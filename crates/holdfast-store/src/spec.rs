@@ -9,7 +9,6 @@ use holdfast_core::task::TaskSpec;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 
-use crate::packed::FromField;
 use crate::{Result, StoreError};
 
 pub(crate) fn encode(values: &Input) -> Result<String> {
@@ -38,18 +37,6 @@ pub(crate) fn is_sound_destination(text: &str) -> bool {
 
 pub(crate) fn destination(text: &str) -> Option<DestinationSpec> {
     DestinationSpec::read(&decode(text)?)
-}
-
-impl FromField for DestinationSpec {
-    fn from_field(text: &str) -> Option<Self> {
-        destination(text)
-    }
-}
-
-impl FromField for TaskSpec {
-    fn from_field(text: &str) -> Option<Self> {
-        task(text)
-    }
 }
 
 struct Fields<'a>(&'a Input);

@@ -10,7 +10,7 @@ use holdfast_core::stream::{CurrentStream, StreamDraft, StreamKind};
 
 use crate::{DbTime, Listing, Result, Tx};
 
-packed_row! {
+row_type! {
     pub struct StreamRow {
         id: StreamId = "s.id",
         user_id: UserId = "s.user_id",
@@ -42,7 +42,7 @@ impl StreamRow {
 }
 
 pub async fn find(tx: &mut Tx, id: StreamId) -> Result<Option<StreamRow>> {
-    find_packed!(tx, "FROM notification_streams s WHERE s.id = $1", id.0)
+    find_row!(tx, "FROM notification_streams s WHERE s.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.

@@ -8,7 +8,7 @@ use holdfast_core::tag::TagDraft;
 
 use crate::{DbTime, Listing, Result, Tx};
 
-packed_row! {
+row_type! {
     pub struct TagRow {
         id: TagId = "g.id",
         user_id: UserId = "g.user_id",
@@ -28,7 +28,7 @@ impl TagRow {
 }
 
 pub async fn find(tx: &mut Tx, id: TagId) -> Result<Option<TagRow>> {
-    find_packed!(tx, "FROM tags g WHERE g.id = $1", id.0)
+    find_row!(tx, "FROM tags g WHERE g.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.

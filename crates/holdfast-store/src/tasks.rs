@@ -30,7 +30,7 @@ macro_rules! health {
     };
 }
 
-packed_row! {
+row_type! {
     pub struct TaskRow {
         id: TaskId = "t.id",
         user_id: UserId = "t.user_id",
@@ -93,7 +93,7 @@ pub struct TaskFilter {
 }
 
 pub async fn find(tx: &mut Tx, id: TaskId) -> Result<Option<TaskRow>> {
-    find_packed!(tx, "FROM backup_tasks t WHERE t.id = $1", id.0)
+    find_row!(tx, "FROM backup_tasks t WHERE t.id = $1", id.0)
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.
@@ -445,16 +445,12 @@ pub async fn list_by_id(tx: &mut Tx, ids: &[i64]) -> Result<Vec<TaskRow>> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let lines = with_conn!(tx, conn => {
-        let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", packed_line!(), " FROM backup_tasks t WHERE t.id IN ("));
+    let mut rows: Vec<TaskRow> = with_conn!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(concat!("SELECT ", columns!(), " FROM backup_tasks t WHERE t.id IN ("));
         push_ids(&mut query, ids);
         query.push(")");
-        query.build().all(conn).await.and_then(decode_all::<(String,), _>)
+        query.build().all(conn).await.and_then(decode_all)
     })?;
-    let mut rows = Vec::with_capacity(lines.len());
-    for (line,) in &lines {
-        rows.push(crate::packed::unpack::<TaskRow>(line)?);
-    }
     rows.sort_unstable_by_key(|row| ids.iter().position(|id| *id == row.id.0));
     Ok(rows)
 }

@@ -3,9 +3,9 @@
 use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::source::TaskKind;
 
-use crate::{DbTime, Result, Tx, packed};
+use crate::{DbTime, Result, Tx};
 
-packed_row! {
+row_type! {
     pub struct UpcomingRow {
         id: TaskId = "t.id",
         label: String = "t.label",
@@ -16,19 +16,16 @@ packed_row! {
 
 /// Reads straight from an index, however many tasks the owner has.
 pub async fn list(tx: &mut Tx, owner: UserId, limit: i64) -> Result<Vec<UpcomingRow>> {
-    let lines = fetch_scalar!(
+    fetch_all!(
         tx,
-        String,
+        _,
         concat!(
-            "SELECT COALESCE(string_agg(p.line, '\u{1e}'), '') FROM (SELECT ",
-            packed_line!(),
-            " AS line FROM backup_tasks t WHERE t.user_id = $1 AND t.next_run_at IS NOT NULL
-              ORDER BY t.next_run_at, t.id LIMIT $2) p"
+            "SELECT ",
+            columns!(),
+            " FROM backup_tasks t WHERE t.user_id = $1 AND t.next_run_at IS NOT NULL
+              ORDER BY t.next_run_at, t.id LIMIT $2"
         ),
         owner.0,
         limit
-    )?;
-    let mut rows: Vec<UpcomingRow> = packed::unpack_all(&lines)?;
-    rows.sort_unstable_by_key(|row| (row.next_run_at, row.id));
-    Ok(rows)
+    )
 }

@@ -2,6 +2,8 @@
 
 /// Starting with the right, a wrong and no master key; rotation while the service runs.
 mod keys;
+/// Pages of lists with their totals, and rows that cannot be read.
+mod lists;
 /// Migrations: parity of the two dialects, newer databases.
 mod schema;
 /// Units of work: all or nothing, one writer with group commit, distinct claims.
