@@ -2,7 +2,8 @@
 //!
 //! The dependencies of a file are read from the text of its `use` lines and of the paths in its code. A re-export is
 //! not a dependency in itself, unless the file also uses the name: a name imported through one counts as a dependency on
-//! the file that defines it.
+//! the file that defines it. If a type has methods in several files, a call of one of them through `self`, or through
+//! a variable that is named like the type, is a dependency on its file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ struct Modules {
     used: BTreeMap<Module, Vec<Vec<String>>>,
     /// The names that each module imports or re-exports, with their full paths.
     passed_on: BTreeMap<Module, BTreeMap<String, Vec<String>>>,
+    /// The modules whose methods each module calls.
+    called: BTreeMap<Module, BTreeSet<Module>>,
 }
 
 impl Modules {
@@ -72,7 +75,7 @@ impl Modules {
             used.insert(module.clone(), paths);
             passed_on.insert(module.clone(), names);
         }
-        Self { used, passed_on }
+        Self { used, passed_on, called: called(files) }
     }
 
     /// The module that defines the item a path used in `from` refers to, if it belongs to this crate.
@@ -108,8 +111,67 @@ impl Modules {
 
     fn needs(&self, module: &Module) -> BTreeSet<Module> {
         let found = self.used[module].iter().filter_map(|path| self.resolve(module, path, 0));
-        found.filter(|other| other != module).collect()
+        found.chain(self.called[module].iter().cloned()).filter(|other| other != module).collect()
     }
+}
+
+/// The modules whose methods each module calls, for types that have methods in several modules.
+fn called(files: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
+    let blocks: BTreeMap<&Module, Vec<(String, String)>> =
+        files.iter().map(|(module, text)| (module, inherent_blocks(&code(text)))).collect();
+    // Types of the same name cannot be told apart here.
+    let is_defined_once = |owner: &str| {
+        let texts = files.values().flat_map(|text| text.lines());
+        let starts = |line: &str| {
+            let line =
+                line.trim_start_matches("pub ").trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+            let name = line.strip_prefix("struct ").or_else(|| line.strip_prefix("enum "));
+            name.is_some_and(|name| words(name).next() == Some(owner))
+        };
+        texts.filter(|line| starts(line)).count() == 1
+    };
+    let mut defined: BTreeMap<&str, BTreeMap<&str, &Module>> = BTreeMap::new();
+    for (module, blocks) in &blocks {
+        for (owner, body) in blocks.iter().filter(|(owner, _)| is_defined_once(owner)) {
+            let methods = body.match_indices("fn ").filter_map(|(at, _)| words(&body[at + 3..]).next());
+            defined.entry(owner).or_default().extend(methods.map(|method| (method, *module)));
+        }
+    }
+    let mut called = BTreeMap::new();
+    for (module, text) in files {
+        let mut found = BTreeSet::new();
+        for (owner, methods) in &defined {
+            let own = blocks[module].iter().filter(|(name, _)| name == owner);
+            found.extend(own.flat_map(|(_, body)| calls(body, "self", methods)));
+            found.extend(calls(&code(text), &owner.to_lowercase(), methods));
+        }
+        called.insert(module.clone(), found);
+    }
+    called
+}
+
+/// The modules of the methods that are called through `variable`.
+fn calls(code: &str, variable: &str, methods: &BTreeMap<&str, &Module>) -> Vec<Module> {
+    let joined: String = code.split_whitespace().collect::<Vec<_>>().join(" ").replace(" .", ".");
+    let call = format!("{variable}.");
+    let is_whole = |at: usize| !joined[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+    let found = joined.match_indices(&call).filter(|(at, _)| is_whole(*at));
+    found
+        .filter_map(|(at, _)| methods.get(words(&joined[at + call.len()..]).next()?))
+        .map(|module| (*module).clone())
+        .collect()
+}
+
+/// The blocks `impl Type { … }` of a file: the name of the type, and the text of the block.
+fn inherent_blocks(code: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for part in format!("\n{code}").split("\nimpl").skip(1) {
+        let Some((head, body)) = part.split_once('{').filter(|(head, _)| !head.contains(" for ")) else { continue };
+        let head = head.rsplit("> ").next().unwrap_or(head).trim();
+        let Some(owner) = words(head).find(|word| !word.is_empty()) else { continue };
+        found.push((owner.to_owned(), body.split("\n}").next().unwrap_or(body).to_owned()));
+    }
+    found
 }
 
 fn child(module: &[String], name: &str) -> Module {
@@ -278,5 +340,20 @@ mod tests {
             ("a/x", "pub struct X(Box<super::Own>);\n"),
         ]);
         assert_eq!(found, [set(&["a", "a/x"])], "it uses what it re-exports");
+    }
+
+    #[test]
+    fn cycles_are_found_through_the_methods_of_a_shared_type() {
+        let files = |in_a: &str| {
+            cycles_of(&[
+                ("", "mod a; mod b; mod engine;\n"),
+                ("engine", "pub struct Engine;\n"),
+                ("a", &format!("use crate::engine::Engine;\nimpl Engine {{\n    fn one(&self) {{ {in_a} }}\n}}\n")),
+                ("b", "use crate::engine::Engine;\nimpl Engine {\n    fn two(&self) { self\n        .one(); }\n}\n"),
+            ])
+        };
+        assert!(files("other.two();").is_empty());
+        assert_eq!(files("self.two();"), [set(&["a", "b"])]);
+        assert_eq!(files("let engine = self; engine.two();"), [set(&["a", "b"])]);
     }
 }

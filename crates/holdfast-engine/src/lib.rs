@@ -10,8 +10,10 @@ mod dialects;
 mod download;
 pub mod egress;
 mod engine;
+mod entry_scan;
 mod error;
 mod extract;
+mod folder_download;
 mod format;
 mod formats;
 #[doc(hidden)]

@@ -1,17 +1,17 @@
 //! Reads stored backups for verification, listings and downloads, and removes them. The format of a backup says how.
 
-use std::io;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use bytes::Bytes;
 use holdfast_core::run::FailureCode;
 use holdfast_core::storage::Format;
 
 use crate::Engine;
-use crate::archive::{Entry, Manifest, forward, inspect};
+use crate::archive::{Entry, Manifest, inspect};
 use crate::context::Context;
 use crate::destination::DestinationPlan;
-use crate::download::{Download, PIECE_BYTES};
+use crate::download::Download;
 use crate::error::{EngineError, Result, classify};
 use crate::format::PlainReader;
 use crate::formats;
@@ -67,6 +67,33 @@ impl Engine {
         .await
     }
 
+    /// Reads the whole backup before anything is changed: a backup that cannot be restored must not destroy existing
+    /// data.
+    pub(crate) async fn read_first(&self, backup: &StoredBackup, context: &Context) -> Result<()> {
+        context.log.line("Reading the whole backup before anything is changed.");
+        let reading = Context { progress: Arc::default(), ..context.clone() };
+        self.verify(backup, &reading).await
+    }
+
+    /// Applies `read` to the whole plain stream, and checks the hashes as well.
+    pub(crate) async fn read_as<T: Send + 'static>(
+        &self,
+        backup: &StoredBackup,
+        context: &Context,
+        read: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let quiet = Context { progress: Arc::default(), ..context.clone() };
+        let mut reader = self.open_plain(backup, &quiet).await?;
+        let backup = backup.clone();
+        on_thread(move || {
+            let found = read(&mut reader.plain)
+                .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
+            reader.finish(&backup)?;
+            Ok(found)
+        })
+        .await
+    }
+
     /// Passes the entries of the backup to the visitor until it breaks. Dropping this future stops the reading.
     pub async fn visit<T: Send + 'static>(
         &self,
@@ -116,29 +143,6 @@ impl Engine {
         });
         let entry = waiting.await.map_err(EngineError::internal)??;
         Ok((entry, download))
-    }
-
-    /// Downloads a folder of the backup as a tar archive, terminated by an empty piece. If the backup turns out to be
-    /// damaged, the download ends with an error instead.
-    pub async fn download_folder(&self, backup: &StoredBackup, path: &str) -> Result<Download> {
-        let mut selection = self.choose(backup, &[path.to_owned()]).await?;
-        let (stop, guard) = until_dropped();
-        let (context, _lines) = Context::new(stop);
-        let mut reader = self.open_plain(backup, &context).await?;
-        let backup = backup.clone();
-        Ok(Download::start(guard, move |pieces| {
-            let mut out = io::BufWriter::with_capacity(PIECE_BYTES, pieces.clone());
-            let forwarded = forward(&mut reader.plain, &mut selection, &mut |_| {}, (&mut out, false));
-            // The last piece is held back until everything has been verified.
-            let sent = forwarded.and_then(|()| reader.finish(&backup)).and_then(|()| {
-                io::Write::flush(&mut out)
-                    .map_err(|error| classify(&error, FailureCode::Lost, "The download was interrupted"))
-            });
-            // Discard what is still buffered.
-            drop(out.into_parts());
-            // An empty piece marks the end; without it the download is incomplete.
-            pieces.send_last(sent.map(|()| Bytes::new()).map_err(io::Error::from));
-        }))
     }
 
     /// Removes a backup from its destination. One that is no longer there is not an error.

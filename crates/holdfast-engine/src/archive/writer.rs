@@ -10,6 +10,7 @@ use age::stream::StreamWriter;
 use bytes::{Buf as _, Bytes};
 use holdfast_core::content::Content;
 use holdfast_core::run::FailureCode;
+use holdfast_core::source::TaskKind;
 use holdfast_core::{Secret, random};
 use sha2::{Digest as _, Sha256};
 
@@ -68,18 +69,12 @@ pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: O
         };
         index.entry(entry)
     };
-    let inspected = match packing.content {
-        Content::Files => repack(&mut source, &mut framer, &mut on_entry)
+    let inspected = match packing.content.kind() {
+        TaskKind::Files => repack(&mut source, &mut framer, &mut on_entry)
             .map_err(|error| classify(&error, FailureCode::Incomplete, "The stream is incomplete or damaged"))?,
-        content @ (Content::PostgresDatabase
-        | Content::PostgresServerSql
-        | Content::PostgresServer
-        | Content::MysqlDatabase
-        | Content::MysqlServerSql
-        | Content::MysqlServer
-        | Content::SqliteDatabase) => {
+        TaskKind::Database => {
             let mut tee = Tee { source: &mut source, framer: &mut framer };
-            let inspected = inspect(content, &mut tee, FailureCode::Incomplete, &mut on_entry)?;
+            let inspected = inspect(packing.content, &mut tee, FailureCode::Incomplete, &mut on_entry)?;
             packing.progress.set_files(inspected.entries);
             // Also archive what the parser left unread.
             io::copy(&mut tee, &mut io::sink()).map_err(failed)?;

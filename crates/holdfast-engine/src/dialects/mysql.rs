@@ -1,7 +1,7 @@
 //! MySQL and MariaDB.
 
 use async_trait::async_trait;
-use holdfast_core::content::Content;
+use holdfast_core::content::{Content, Coverage};
 use holdfast_core::database::DatabaseEngine;
 
 use crate::Engine;
@@ -74,33 +74,29 @@ impl Dialect for Mysql {
             return Err(mismatch());
         };
         let Remote { connection, context, .. } = at;
-        match (plan.backup.content, name) {
-            (Content::MysqlDatabase, Some(name)) => engine.restore_mysql(connection, plan, name, login, context).await,
-            (Content::MysqlServer, only) => {
+        match (plan.backup.content.coverage(), name) {
+            (Coverage::Database(_), Some(name)) => engine.restore_mysql(connection, plan, name, login, context).await,
+            (Coverage::Server(_), only) => {
                 Box::pin(engine.restore_mysql_server(connection, plan, only, login, context)).await
             }
-            (Content::MysqlServerSql, None) => engine.restore_mysql_server_dump(connection, plan, login, context).await,
-            (Content::MysqlDatabase, None) | (Content::MysqlServerSql, Some(_)) => Err(mismatch()),
-            (
-                Content::Files
-                | Content::PostgresDatabase
-                | Content::PostgresServerSql
-                | Content::PostgresServer
-                | Content::SqliteDatabase,
-                _,
-            ) => Err(mismatch()),
+            (Coverage::ServerAsOne(_), None) => {
+                engine.restore_mysql_server_dump(connection, plan, login, context).await
+            }
+            (Coverage::Database(_), None) | (Coverage::ServerAsOne(_), Some(_)) | (Coverage::Files, _) => {
+                Err(mismatch())
+            }
         }
     }
 
     fn left_behind(&self, content: Content, has_written: bool) -> &'static str {
-        match (content, has_written) {
-            (Content::MysqlServerSql, true) => HALF_REPLACED,
-            (Content::MysqlServerSql, false) => "",
-            (_, false) => {
+        match (content.coverage(), has_written) {
+            (Coverage::ServerAsOne(_) | Coverage::Files, true) => HALF_REPLACED,
+            (Coverage::ServerAsOne(_) | Coverage::Files, false) => "",
+            (Coverage::Database(_) | Coverage::Server(_), false) => {
                 "The database named holdfast_… that this run made on the server is incomplete and can be dropped."
             }
             // Databases cannot be renamed, so the copies may be the only complete data.
-            (_, true) => {
+            (Coverage::Database(_) | Coverage::Server(_), true) => {
                 "What was there may be gone or half replaced. Databases named holdfast_… on the server are copies of \
                  what was being restored, whole ones if the log says that they were being replaced: look at them \
                  before you drop them, or restore again."

@@ -1,7 +1,7 @@
 //! PostgreSQL.
 
 use async_trait::async_trait;
-use holdfast_core::content::Content;
+use holdfast_core::content::{Content, Coverage};
 use holdfast_core::database::DatabaseEngine;
 
 use crate::Engine;
@@ -79,33 +79,27 @@ impl Dialect for Postgresql {
             return Err(mismatch());
         };
         let Remote { connection, context, .. } = at;
-        match (plan.backup.content, name) {
-            (Content::PostgresDatabase, Some(name)) => {
+        match (plan.backup.content.coverage(), name) {
+            (Coverage::Database(_), Some(name)) => {
                 engine.restore_postgres(connection, plan, name, login, context).await
             }
-            (Content::PostgresServer, only) => {
-                engine.restore_postgres_server(connection, plan, only, login, context).await
+            (Coverage::Server(_), only) => engine.restore_postgres_server(connection, plan, only, login, context).await,
+            (Coverage::ServerAsOne(_), None) => engine.restore_cluster_dump(connection, plan, login, context).await,
+            (Coverage::Database(_), None) | (Coverage::ServerAsOne(_), Some(_)) | (Coverage::Files, _) => {
+                Err(mismatch())
             }
-            (Content::PostgresServerSql, None) => engine.restore_cluster_dump(connection, plan, login, context).await,
-            (Content::PostgresDatabase, None) | (Content::PostgresServerSql, Some(_)) => Err(mismatch()),
-            (
-                Content::Files
-                | Content::MysqlDatabase
-                | Content::MysqlServerSql
-                | Content::MysqlServer
-                | Content::SqliteDatabase,
-                _,
-            ) => Err(mismatch()),
         }
     }
 
     fn left_behind(&self, content: Content, has_written: bool) -> &'static str {
-        match (content, has_written) {
-            (Content::PostgresServerSql, true) => HALF_REPLACED,
-            (Content::PostgresServerSql, false) => "",
-            (_, false) => "Databases named holdfast_restore_… on the server are incomplete and can be dropped.",
+        match (content.coverage(), has_written) {
+            (Coverage::ServerAsOne(_) | Coverage::Files, true) => HALF_REPLACED,
+            (Coverage::ServerAsOne(_) | Coverage::Files, false) => "",
+            (Coverage::Database(_) | Coverage::Server(_), false) => {
+                "Databases named holdfast_restore_… on the server are incomplete and can be dropped."
+            }
             // The databases are renamed at the end.
-            (_, true) => {
+            (Coverage::Database(_) | Coverage::Server(_), true) => {
                 "The databases may have been replaced already: check whether they are what was restored. Databases \
                  named holdfast_restore_… on the server can be dropped. If one has the name holdfast_old_…, it is what \
                  was there before: check that the restored one is in its place before you drop it. If nobody can \

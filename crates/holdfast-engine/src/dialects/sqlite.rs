@@ -214,19 +214,9 @@ impl Dialect for Sqlite {
     }
 
     async fn restore(&self, engine: &Engine, at: Remote<'_>, restore: &DatabaseRestore<'_>) -> Result<RestoreReport> {
-        match (restore.plan.backup.content, restore.into) {
-            (Content::SqliteDatabase, RestoreInto::File(path)) => put_back(engine, at, restore.plan, path).await,
-            (Content::SqliteDatabase, RestoreInto::Server { .. }) => Err(mismatch()),
-            (
-                Content::Files
-                | Content::PostgresDatabase
-                | Content::PostgresServerSql
-                | Content::PostgresServer
-                | Content::MysqlDatabase
-                | Content::MysqlServerSql
-                | Content::MysqlServer,
-                _,
-            ) => Err(mismatch()),
+        match restore.into {
+            RestoreInto::File(path) => put_back(engine, at, restore.plan, path).await,
+            RestoreInto::Server { .. } => Err(mismatch()),
         }
     }
 

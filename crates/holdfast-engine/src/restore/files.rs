@@ -1,13 +1,9 @@
 //! Restores files onto a server. The contents of the target are queried before anything is written, so that nothing is
 //! written through an existing link, nothing is replaced that was to stay, and the counts are correct.
 
-use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
-use holdfast_core::backup::{EntryKind, name_bytes};
 use holdfast_core::run::FailureCode;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -17,16 +13,16 @@ use super::room::Room;
 use crate::Engine;
 use crate::archive::tar::Member;
 use crate::archive::{
-    Choice, Counted, Entry, Existing, ExistingKind, Options, PathLimits, Selection, SkipReason, ancestors, forward,
-    is_too_deep, read_through, shown_short, unpack,
+    Choice, Counted, Options, PathLimits, Selection, SkipReason, forward, read_through, shown_short, unpack,
 };
 use crate::context::Context;
+use crate::entry_scan::{EntryScan, Scanned};
 use crate::error::{EngineError, Result};
 use crate::format::PlainReader;
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
-use crate::remote::{self, Pace, Script, ended};
+use crate::remote::{self, Script, ended};
 use crate::source::sftp::{self, FolderState, SftpTarget};
-use crate::ssh::{Connection, Exit, Process};
+use crate::ssh::{Connection, Exit};
 use crate::thread::on_thread;
 
 /// What is known about the target before anything is written.
@@ -164,20 +160,6 @@ impl Engine {
         .await
     }
 
-    /// The entries that these paths select, for a download: nothing can be in their way.
-    pub(crate) async fn choose(&self, backup: &StoredBackup, entries: &[String]) -> Result<Selection> {
-        let choice = Choice::new(entries);
-        let scan = EntryScan::new(choice.clone(), None);
-        let scanned = self.visit(backup, scan, EntryScan::visit).await?;
-        let links = scanned.finish()?.links;
-        let mut selection =
-            Selection::new(choice, Options { with_owners: true, ..Options::default() }, None, |_, _| {});
-        for link in links {
-            selection.expect(&link)?;
-        }
-        Ok(selection)
-    }
-
     /// Creates the target folder and finds out what was in it, and which tar the server has. A dry run creates nothing.
     async fn prepare(
         &self,
@@ -275,99 +257,6 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
             existing.set(key, kind);
         }
         Ok(Scanned { existing: Some(existing), ..scan.finish()? })
-    }
-
-    /// Sends the paths that a restore writes to `sender`, whose receiver asks the server about them; with
-    /// `is_of_files`, those of folders are left out.
-    pub(super) async fn ask_for(
-        &self,
-        backup: &StoredBackup,
-        choice: &Choice,
-        is_of_files: bool,
-        sender: mpsc::Sender<Vec<u8>>,
-    ) -> Result<EntryScan> {
-        let scan = EntryScan { is_of_files, ..EntryScan::new(choice.clone(), Some(sender)) };
-        let mut scan = self.visit(backup, scan, EntryScan::visit).await?;
-        let (buffer, sender) = (std::mem::take(&mut scan.buffer), scan.sender.take());
-        if let Some(sender) = sender.filter(|_| !buffer.is_empty()) {
-            // If the receiver is gone, it has failed and reports why. Dropping the sender ends the questions.
-            let _gone = sender.send(buffer).await;
-        }
-        Ok(scan)
-    }
-
-    /// Asks the server what is at each of the paths, one letter each.
-    async fn existing_kinds(
-        &self,
-        connection: &Connection,
-        path: &str,
-        paths: mpsc::Receiver<Vec<u8>>,
-        context: &Context,
-    ) -> Result<Vec<ExistingKind>> {
-        const SCRIPT: &str = r#"
-cd -- "$1" || exit 97
-exec xargs -0 sh -c 'for p do
-if [ -L "$p" ]; then printf l; elif [ -d "$p" ]; then printf d; elif [ -e "$p" ]; then printf f; else printf n; fi
-done' sh
-"#;
-        let letters = self.answers(connection, &Script::new(SCRIPT, &[path]), paths, context, |asked| asked).await?;
-        let kind = |letter: &u8| match letter {
-            b'l' => ExistingKind::Symlink,
-            b'd' => ExistingKind::Directory,
-            b'n' => ExistingKind::Nothing,
-            _ => ExistingKind::File,
-        };
-        Ok(letters.iter().map(kind).collect())
-    }
-
-    /// The output of a script for the paths on its standard input; fails if it has more bytes than `most` allows for
-    /// the number of paths.
-    pub(super) async fn answers(
-        &self,
-        connection: &Connection,
-        script: &Script,
-        mut paths: mpsc::Receiver<Vec<u8>>,
-        context: &Context,
-        most: impl Fn(usize) -> usize,
-    ) -> Result<Vec<u8>> {
-        let Process { mut stdin, mut stdout, control } = script.start(connection).await?;
-        let (stall, cancel) = (self.settings.remote.stall, &context.cancel);
-        let asked = AtomicUsize::new(0);
-        let feeding = async {
-            while let Some(piece) = paths.recv().await {
-                asked.fetch_add(piece.iter().filter(|byte| **byte == 0).count(), Ordering::Relaxed);
-                // If the process takes no more, its exit says why.
-                if stdin.write_all(Bytes::from(piece)).await.is_err() {
-                    return;
-                }
-            }
-            let _unwanted = stdin.close().await;
-        };
-        let reading = async {
-            let (mut found, mut pace) = (Vec::new(), Pace::patient(stall));
-            while let Some(piece) = pace.next(&mut stdout, cancel).await? {
-                // An answer that is longer than expected does not come from our script.
-                if found.len() + piece.len() > most(asked.load(Ordering::Relaxed)) {
-                    let message = "The server's answer was longer than expected, so nothing was written.";
-                    return Err(EngineError::new(FailureCode::RemoteFailed, message));
-                }
-                found.extend_from_slice(&piece);
-            }
-            let exit = remote::end_of(&mut stdout, stall, cancel).await?;
-            if exit.success() {
-                return Ok(found);
-            }
-            let said = remote::lines(stdout.stderr()).join("; ");
-            let message = format!("The server did not say what is in the target, so nothing was written: {said}");
-            Err(EngineError::new(FailureCode::RemoteFailed, message))
-        };
-        let found = remote::while_feeding(feeding, reading).await;
-        // Stops the task that goes through the backup.
-        drop(paths);
-        if found.is_err() {
-            remote::stop(connection, &control, stdout.process_id(), context).await;
-        }
-        found
     }
 
     /// Logs what a restore would do.
@@ -482,126 +371,6 @@ impl Written {
     }
 }
 
-/// Looks through the entries of a backup.
-pub(super) struct EntryScan {
-    choice: Choice,
-    found: HashSet<String>,
-    links: Vec<Entry>,
-    /// The memory that the names of the links take.
-    link_bytes: usize,
-    existing: Option<Existing>,
-    asked: HashSet<u64>,
-    keys: Vec<u64>,
-    buffer: Vec<u8>,
-    sender: Option<mpsc::Sender<Vec<u8>>>,
-    /// Not all entries were visited.
-    is_cut: bool,
-    /// Folders and parent folders are not asked about.
-    is_of_files: bool,
-}
-
-/// The result of going through the entries.
-#[derive(Default)]
-struct Scanned {
-    links: Vec<Entry>,
-    existing: Option<Existing>,
-}
-
-const QUESTION_BYTES: usize = 64 * 1024;
-/// How much memory the names of all hard links may take: 256 bytes for each of the most that there may be.
-const LINK_BYTES: usize = 512 * 1024 * 1024;
-
-impl EntryScan {
-    fn new(choice: Choice, sender: Option<mpsc::Sender<Vec<u8>>>) -> Self {
-        let existing = sender.is_some().then(Existing::default);
-        let (found, asked) = (HashSet::new(), HashSet::new());
-        let (links, keys, buffer) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            choice,
-            found,
-            links,
-            existing,
-            asked,
-            keys,
-            buffer,
-            sender,
-            link_bytes: 0,
-            is_cut: false,
-            is_of_files: false,
-        }
-    }
-
-    fn visit(&mut self, entry: &Entry) -> ControlFlow<()> {
-        if !self.choice.is_everything() {
-            let mut is_wanted = false;
-            for wanted in self.choice.covering(&entry.path) {
-                is_wanted = true;
-                if !self.found.contains(wanted) {
-                    self.found.insert(wanted.to_owned());
-                }
-            }
-            if !is_wanted {
-                return ControlFlow::Continue(());
-            }
-        }
-        if entry.kind == EntryKind::Hardlink {
-            self.link_bytes += entry.path.len() + entry.link.as_ref().map_or(0, String::len);
-            if self.link_bytes > LINK_BYTES {
-                return ControlFlow::Break(());
-            }
-            self.links.push(entry.clone());
-        }
-        if self.existing.is_some() && !is_too_deep(&entry.path) {
-            if !self.is_of_files {
-                ancestors(&entry.path).for_each(|above| self.ask(above));
-            }
-            if !self.is_of_files || entry.kind != EntryKind::Directory {
-                self.ask(&entry.path);
-            }
-        }
-        // If the receiver is gone, it has failed and reports why.
-        self.is_cut = self.sender.as_ref().is_some_and(mpsc::Sender::is_closed);
-        if self.is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    fn ask(&mut self, path: &str) {
-        let Some(existing) = &self.existing else { return };
-        let key = existing.key(path);
-        if !self.asked.insert(key) {
-            return;
-        }
-        self.keys.push(key);
-        self.buffer.extend(b"./");
-        self.buffer.extend(name_bytes(path));
-        self.buffer.push(0);
-        if self.buffer.len() >= QUESTION_BYTES {
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        let buffer = std::mem::take(&mut self.buffer);
-        if let Some(sender) = self.sender.as_ref().filter(|_| !buffer.is_empty()) {
-            // If the receiver is gone, it has failed and reports why.
-            let _gone = sender.blocking_send(buffer);
-        }
-    }
-
-    fn finish(self) -> Result<Scanned> {
-        if self.link_bytes > LINK_BYTES {
-            let message = "This backup has more links than can be held at once; nothing was restored.";
-            return Err(EngineError::new(FailureCode::NotSupported, message));
-        }
-        match self.choice.first_missing(&self.found) {
-            Some(missing) => Err(EngineError::new(
-                FailureCode::EntryMissing,
-                format!("There is no {missing} in this backup; nothing was restored."),
-            )),
-            None => Ok(Scanned { links: self.links, existing: None }),
-        }
-    }
-}
-
 fn extract_script(flavour: Flavour, keeps: bool, plan: &RestorePlan, path: &str) -> Script {
     const GNU: &str = r#"
 cd -- "$1" || exit 97; shift
@@ -671,31 +440,4 @@ fn leads_elsewhere(path: &str, folder: &str) -> bool {
     };
     let asked = parts(&path.replace(['\n', '\r'], "?"));
     !folder.is_empty() && path.starts_with('/') && !asked.iter().any(|part| part == "..") && asked != parts(folder)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_are_held_up_to_a_limit() {
-        let link = Entry {
-            path: "a".repeat(1000),
-            kind: EntryKind::Hardlink,
-            size: 0,
-            modified_micros: 0,
-            link: Some("b".repeat(1000)),
-            is_device: None,
-            start: 0,
-            end: 512,
-        };
-        let mut scan = EntryScan::new(Choice::default(), None);
-        scan.link_bytes = LINK_BYTES - 2000;
-        assert!(scan.visit(&link).is_continue());
-        assert_eq!(scan.links.len(), 1);
-        assert!(scan.visit(&link).is_break());
-        assert_eq!(scan.links.len(), 1);
-        let Err(error) = scan.finish() else { panic!("a part of the links was taken for all") };
-        assert_eq!(error.code, FailureCode::NotSupported);
-    }
 }

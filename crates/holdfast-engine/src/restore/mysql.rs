@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
+use super::database_messages::not_empty;
 use super::feed::Feeding;
 use super::mysql_definitions::DefinitionPlace;
 use super::mysql_session::{CLIENT, LACKS_RIGHTS, Session};
@@ -71,7 +72,7 @@ impl Engine {
         let session = Session { engine: self, connection, plan, login, context };
         let tables = session.count_tables(name).await?;
         if tables > Some(0) && !plan.overwrite {
-            return Err(super::not_empty(name));
+            return Err(not_empty(name));
         }
         let restored = session.read_first(Some(name)).await?;
         if plan.options.dry_run {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
+use super::database_messages::{not_empty, not_held};
 use super::dumps::{Dump, Reading};
 use super::mysql::{later_of, name_beside};
 use super::mysql_definitions::{DefinitionPlace, FoundByName};
@@ -65,7 +66,7 @@ impl Engine {
         if let Some(name) = only {
             // In this case, users, privileges and roles stay as they are.
             if !facts.databases.iter().any(|database| database.name == name) {
-                return Err(super::not_held(name));
+                return Err(not_held(name));
             }
             facts.views.retain(|view| view.database == name);
             facts.roles.clear();
@@ -85,7 +86,7 @@ impl Engine {
             places.push(place);
         }
         if let Some(place) = places.iter().find(|place| place.is_replaced()).filter(|_| !plan.overwrite) {
-            return Err(super::not_empty(&place.facts.name));
+            return Err(not_empty(&place.facts.name));
         }
         session.tell(has_accounts, &places);
         if plan.options.dry_run {

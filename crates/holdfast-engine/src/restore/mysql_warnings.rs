@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
 
+use super::database_messages::tables_lost;
 use super::mysql_session::Session;
 use crate::error::Result;
 use crate::mysql::quoted;
@@ -26,7 +27,7 @@ impl Session<'_> {
         lost.sort();
         if !lost.is_empty() {
             let shown = name_text(name.as_bytes());
-            let lost = super::tables_lost(&lost, verb);
+            let lost = tables_lost(&lost, verb);
             self.context.log.warn(format!("The database {shown} is replaced as a whole. {lost}"));
         }
         Ok(())

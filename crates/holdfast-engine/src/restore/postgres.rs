@@ -9,6 +9,7 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
+use super::database_messages::not_empty;
 use super::feed::{Fed, Feeding};
 use crate::Engine;
 use crate::archive::pgdump::split::split;
@@ -86,7 +87,7 @@ impl Engine {
         if contents.count() > 0 && !plan.overwrite {
             let name = name_text(name.as_bytes());
             context.log.line(format!("The database {name} holds {}.", contents.described()));
-            return Err(super::not_empty(&name));
+            return Err(not_empty(&name));
         }
         let is_replaced = there.is_some() && plan.overwrite;
         // Also if an empty database is filled: a copy may take its place.
@@ -147,7 +148,7 @@ impl Session<'_> {
             // Whatever its owner creates in it meanwhile would run as our user, who has few rights beyond the owner's.
             let contents = self.contents(name).await?;
             if contents.count() > 0 {
-                return Err(super::not_empty(&name_text(name.as_bytes())));
+                return Err(not_empty(&name_text(name.as_bytes())));
             }
             self.context.begin_writing().await?;
             let filled = self.fill_directly(name, dump).await;
@@ -169,7 +170,7 @@ impl Session<'_> {
     async fn check_empty(&self, made: &Fresh) -> Result<()> {
         match self.contents(made.fresh.as_str()).await?.count() {
             0 => Ok(()),
-            _ => Err(super::not_empty(&name_text(made.target.as_str().as_bytes()))),
+            _ => Err(not_empty(&name_text(made.target.as_str().as_bytes()))),
         }
     }
 

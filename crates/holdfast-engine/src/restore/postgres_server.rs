@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::database_messages::{not_empty, not_held};
 use super::dumps::{Dump, copy};
 use super::feed::Feeding;
 use super::postgres::{Fresh, STRICTLY, Session, end_sessions_sql, name_of, with_note};
@@ -44,7 +45,7 @@ impl Engine {
         let (mut globals, mut dumps) = self.read_as(&plan.backup, context, describe_postgres).await?;
         if let Some(name) = only {
             dumps.retain(|(index, _)| globals.databases[*index].name.as_str() == name);
-            let (index, dump) = dumps.first().ok_or_else(|| super::not_held(name))?;
+            let (index, dump) = dumps.first().ok_or_else(|| not_held(name))?;
             session.check_one(&globals.databases[*index], dump).await?;
             globals.forget_roles();
             if !plan.options.no_owner {
@@ -287,7 +288,7 @@ impl Session<'_> {
         let name = facts.name.as_str();
         let there = ask_database(self.at(), login, name).await?;
         if there.is_some() && !self.plan.overwrite && self.contents(name).await?.count() > 0 {
-            return Err(super::not_empty(&name_text(name.as_bytes())));
+            return Err(not_empty(&name_text(name.as_bytes())));
         }
         if self.plan.options.no_owner {
             return Ok(());

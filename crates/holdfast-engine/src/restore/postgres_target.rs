@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
+use super::database_messages::tables_lost;
 use super::postgres::Session;
 use crate::error::{EngineError, Result};
 use crate::postgres::DumpFacts;
@@ -59,7 +60,7 @@ impl Session<'_> {
             return Ok(());
         }
         let lost: Vec<String> = lost.iter().map(|(schema, table)| format!("{schema}.{table}")).collect();
-        self.context.log.warn(format!("{whole} {}", super::tables_lost(&lost, verb)));
+        self.context.log.warn(format!("{whole} {}", tables_lost(&lost, verb)));
         Ok(())
     }
 
