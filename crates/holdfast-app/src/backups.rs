@@ -9,7 +9,7 @@ use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::backups::{self, BackupFilter, BackupRow};
 use holdfast_store::runs::{self, NewRun, RunFilter, RunRow};
-use holdfast_store::tasks::{self, Attachable};
+use holdfast_store::tasks::{self, Referenced};
 use holdfast_store::{Listing, Tx, restores};
 
 use crate::access::{owned, written};
@@ -89,7 +89,7 @@ pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> R
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     present(owned(caller, backups::find_locked(&mut tx, id).await?)?)?;
-    let new = NewRun::asked_for(caller.user, RunSubject::Verify(id), Trigger::Manual);
+    let new = NewRun::new(caller.user, RunSubject::Verify(id), Trigger::Manual);
     queue(app, tx, &new, None).await
 }
 
@@ -104,7 +104,7 @@ async fn draft_restore(tx: &mut Tx, caller: &Caller, backup: BackupRow, input: &
     let mut errors = Errors::default();
     let draft = RestoreDraft::check(&mut errors, input, backup.content);
     if let Some(server) = input.remote_server_id.value().filter(|_| !errors.has("remote_server_id"))
-        && tasks::count_owned(tx, Attachable::Server, caller.user, &[*server]).await? == 0
+        && tasks::count_owned(tx, Referenced::Server, caller.user, &[*server]).await? == 0
     {
         errors.add("remote_server_id", Rule::Choice);
     }
@@ -127,7 +127,7 @@ pub async fn request_restore(
     app.audit(&mut tx, caller, AuditAction::BackupRestoreRequested, &detail).await?;
     let new = NewRun {
         load_server: Some(draft.server),
-        ..NewRun::asked_for(caller.user, RunSubject::Restore(id), Trigger::Manual)
+        ..NewRun::new(caller.user, RunSubject::Restore(id), Trigger::Manual)
     };
     queue(app, tx, &new, Some(&draft)).await
 }

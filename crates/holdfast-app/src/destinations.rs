@@ -77,7 +77,7 @@ pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Res
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, destinations::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::CheckDestination(id), Trigger::Manual)).await?;
+    app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::CheckDestination(id), Trigger::Manual)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())
@@ -88,7 +88,7 @@ pub async fn request_inventory(app: &App, caller: &Caller, id: DestinationId) ->
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, destinations::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::Inventory(id), Trigger::Manual)).await?;
+    app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::Inventory(id), Trigger::Manual)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

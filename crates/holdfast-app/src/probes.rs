@@ -65,7 +65,7 @@ async fn ask(app: &App, caller: &Caller, server: ServerId, question: &Question) 
         return Err(AppError::Conflict(Conflict::ProbeBusy));
     }
     let run =
-        app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::Probe(server), Trigger::Manual)).await?;
+        app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::Probe(server), Trigger::Manual)).await?;
     let run = written(run)?;
     probes::insert(&mut tx, run, question).await?;
     tx.commit().await?;

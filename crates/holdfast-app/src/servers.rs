@@ -113,7 +113,7 @@ pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<(
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, servers::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::CheckServer(id), Trigger::Manual)).await?;
+    app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::CheckServer(id), Trigger::Manual)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

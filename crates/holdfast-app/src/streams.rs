@@ -54,7 +54,7 @@ pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<()
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, streams::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, &NewRun::asked_for(caller.user, RunSubject::TestStream(id), Trigger::Manual)).await?;
+    app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::TestStream(id), Trigger::Manual)).await?;
     tx.commit().await?;
     app.wake_worker();
     Ok(())

@@ -13,7 +13,7 @@ use holdfast_core::{Secret, Timestamp, random};
 use holdfast_store::due;
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
-use holdfast_store::tasks::{self, Attachable, TaskFilter, TaskRow};
+use holdfast_store::tasks::{self, Referenced, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
 use holdfast_store::{Listing, Tx, backups};
 
@@ -232,7 +232,7 @@ async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result
     let task = row.id;
     // A run that replaces a pending retry counts as that second attempt: its result is reported, whatever it is.
     let attempt = if due::drop_retry(&mut tx, task).await? { 2 } else { 1 };
-    let new = NewRun { attempt, ..NewRun::asked_for(row.user_id, RunSubject::Backup(task), trigger) };
+    let new = NewRun { attempt, ..NewRun::new(row.user_id, RunSubject::Backup(task), trigger) };
     if runs::insert(&mut tx, &new, app.now()).await?.is_none() {
         return Err(AppError::Conflict(Conflict::TaskRunning));
     }
@@ -249,11 +249,11 @@ fn next_run(row: &TaskRow, schedule: &holdfast_core::schedule::Schedule, now: Ti
 /// Every id in a request must belong to the caller; another user's is as invalid as one that does not exist.
 async fn check_ids(tx: &mut Tx, errors: &mut Errors, owner: UserId, input: &Input) -> Result<()> {
     let one = |field: &FieldSpec| input.integer(field.name).value().copied().into_iter().collect();
-    let named: [(&str, Attachable, Vec<i64>); 4] = [
-        (task::SERVER.name, Attachable::Server, one(&task::SERVER)),
-        (task::DESTINATION.name, Attachable::Destination, one(&task::DESTINATION)),
-        (task::STREAMS.name, Attachable::Stream, distinct(input.integers(task::STREAMS.name).value())),
-        (task::TAGS.name, Attachable::Tag, distinct(input.integers(task::TAGS.name).value())),
+    let named: [(&str, Referenced, Vec<i64>); 4] = [
+        (task::SERVER.name, Referenced::Server, one(&task::SERVER)),
+        (task::DESTINATION.name, Referenced::Destination, one(&task::DESTINATION)),
+        (task::STREAMS.name, Referenced::Stream, distinct(input.integers(task::STREAMS.name).value())),
+        (task::TAGS.name, Referenced::Tag, distinct(input.integers(task::TAGS.name).value())),
     ];
     for (field, table, ids) in named {
         if ids.is_empty() || errors.has(field) {

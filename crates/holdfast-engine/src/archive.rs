@@ -28,7 +28,7 @@ pub use index::{Entry, Manifest, MysqlFacts};
 pub(crate) use inspect::inspect;
 pub use reader::Archive;
 pub(crate) use reader::{Bounded, plain};
-pub(crate) use sealed::{KeyDerivation, Written};
+pub(crate) use sealed::{KeyDerivation, WrittenBy};
 pub use selection::Counted;
 pub(crate) use selection::{
     Choice, Existing, ExistingKind, Options, PathLimits, Selection, SkipReason, ancestors, is_too_deep,

@@ -24,4 +24,4 @@ pub use s3::{S3, S3Config};
 pub use sftp::Sftp;
 pub use store::{Accepted, BlobStore, Shape, Stat};
 pub use upload::Journal;
-pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, Uploaded, Written};
+pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, Uploaded, UploadReceiver};

@@ -66,7 +66,7 @@ pub(crate) trait BackupWriter: Send {
 pub(crate) struct BackupJob<'a> {
     pub at: Remote<'a>,
     pub plan: &'a BackupPlan,
-    pub input: Input<'a>,
+    pub input: ResolvedSource<'a>,
     pub manifest: Manifest,
     /// The estimated number of plain bytes; 0 if it is unknown.
     pub expected_bytes: u64,
@@ -80,12 +80,12 @@ pub(crate) struct WrittenBackup {
 
 /// What a backup copies, once the engine of a database is known.
 #[derive(Clone, Copy)]
-pub(crate) enum Input<'a> {
+pub(crate) enum ResolvedSource<'a> {
     Files(&'a FilesSource),
     Database(&'static dyn Dialect, &'a DatabasePlan),
 }
 
-impl Input<'_> {
+impl ResolvedSource<'_> {
     pub(crate) fn content(self) -> Content {
         match self {
             Self::Files(_) => Content::Files,
@@ -97,7 +97,7 @@ impl Input<'_> {
     pub(crate) async fn send(self, at: Remote<'_>, plan: &BackupPlan, sink: &mut PlainSink) -> Result<()> {
         match self {
             Self::Files(source) => {
-                files::pump(at.connection, source, at.settings, at.context, (sink, plan.started_at)).await
+                files::send(at.connection, source, at.settings, at.context, (sink, plan.started_at)).await
             }
             Self::Database(dialect, source) => dialect.dump(at, source, sink).await,
         }

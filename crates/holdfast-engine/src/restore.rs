@@ -21,7 +21,7 @@ mod postgres_server;
 mod postgres_swap;
 mod postgres_target;
 mod questions;
-mod room;
+mod free_space;
 
 
 use crate::Engine;

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 
-use crate::archive::{KeyDerivation, WINDOW_LOG, Written, decompress};
+use crate::archive::{KeyDerivation, WINDOW_LOG, WrittenBy, decompress};
 use crate::error::{EngineError, Result};
 
 /// The size limit of a document, which is held in memory; none of ours comes near it.
@@ -74,7 +74,7 @@ pub fn seal(packed: &[u8], password: &Secret) -> Result<Vec<u8>> {
 /// Decrypts and expands a sealed document. A wrong password is distinguished from a damaged file.
 pub fn open(sealed: &[u8], password: &Secret) -> Result<Vec<u8>> {
     let mut packed = Vec::new();
-    let reader = KeyDerivation::default().open(sealed, password, Written::ByAnybody)?;
+    let reader = KeyDerivation::default().open(sealed, password, WrittenBy::Anybody)?;
     reader.take(LIMIT).read_to_end(&mut packed).map_err(|error| damaged(&error))?;
     expand(&packed)
 }

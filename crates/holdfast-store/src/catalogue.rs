@@ -75,7 +75,7 @@ pub async fn note(tx: &mut Tx, due: &DueRow, lease: Timestamp, key: &str) -> Res
 
 /// A catalogue that was written, and the earliest time to write the next one.
 #[derive(Debug)]
-pub struct Written<'a> {
+pub struct WrittenCatalogue<'a> {
     pub key: &'a str,
     pub bytes: i64,
     pub at: Timestamp,
@@ -85,7 +85,7 @@ pub struct Written<'a> {
 /// Records a written catalogue. If something has changed since it was begun, another one is still due. The previous one
 /// is recorded as pending until it is removed, so that a worker lost in between leaves no untracked object behind.
 /// Returns false if the claim was lost.
-pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &Written<'_>) -> Result<bool> {
+pub async fn finish(tx: &mut Tx, due: &DueRow, lease: Timestamp, written: &WrittenCatalogue<'_>) -> Result<bool> {
     let noted = execute!(
         tx,
         "UPDATE backup_destinations SET catalogue_key = $1, catalogue_bytes = $2, catalogue_at = $3,

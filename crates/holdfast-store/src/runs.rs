@@ -136,7 +136,7 @@ pub struct NewRun {
 }
 
 impl NewRun {
-    pub fn asked_for(owner: UserId, subject: RunSubject, trigger: Trigger) -> Self {
+    pub fn new(owner: UserId, subject: RunSubject, trigger: Trigger) -> Self {
         Self { owner, subject, load_server: None, trigger, slot: None, attempt: 1, retry_of: None }
     }
 }

@@ -46,15 +46,15 @@ impl Serialize for Fields<'_> {
         let mut map = serializer.serialize_map(None)?;
         // Fields without a value are left out: they are read back as having none.
         for (name, value) in self.0.iter().filter(|(_, value)| !matches!(value, Value::Null)) {
-            map.serialize_entry(name, &Written(value))?;
+            map.serialize_entry(name, &StoredValue(value))?;
         }
         map.end()
     }
 }
 
-struct Written<'a>(&'a Value);
+struct StoredValue<'a>(&'a Value);
 
-impl Serialize for Written<'_> {
+impl Serialize for StoredValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         match self.0 {
             Value::Null | Value::Other => serializer.serialize_unit(),
@@ -64,7 +64,7 @@ impl Serialize for Written<'_> {
             Value::List(items) => {
                 let mut list = serializer.serialize_seq(Some(items.len()))?;
                 for item in items {
-                    list.serialize_element(&Written(item))?;
+                    list.serialize_element(&StoredValue(item))?;
                 }
                 list.end()
             }

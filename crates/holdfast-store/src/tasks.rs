@@ -302,12 +302,12 @@ pub async fn delete(tx: &mut Tx, owner: UserId, id: TaskId) -> Result<bool> {
 }
 
 /// How many of these ids are the owner's: fewer than given means that some are not.
-pub async fn count_owned(tx: &mut Tx, table: Attachable, owner: UserId, ids: &[i64]) -> Result<usize> {
+pub async fn count_owned(tx: &mut Tx, table: Referenced, owner: UserId, ids: &[i64]) -> Result<usize> {
     let select = match table {
-        Attachable::Server => "SELECT COUNT(*) FROM remote_servers WHERE user_id = ",
-        Attachable::Destination => "SELECT COUNT(*) FROM backup_destinations WHERE user_id = ",
-        Attachable::Stream => "SELECT COUNT(*) FROM notification_streams WHERE user_id = ",
-        Attachable::Tag => "SELECT COUNT(*) FROM tags WHERE user_id = ",
+        Referenced::Server => "SELECT COUNT(*) FROM remote_servers WHERE user_id = ",
+        Referenced::Destination => "SELECT COUNT(*) FROM backup_destinations WHERE user_id = ",
+        Referenced::Stream => "SELECT COUNT(*) FROM notification_streams WHERE user_id = ",
+        Referenced::Tag => "SELECT COUNT(*) FROM tags WHERE user_id = ",
     };
     if ids.is_empty() {
         return Ok(0);
@@ -335,7 +335,7 @@ pub(crate) async fn lock_attachments(tx: &mut Tx) -> Result<()> {
 
 /// What a task can refer to.
 #[derive(Debug, Clone, Copy)]
-pub enum Attachable {
+pub enum Referenced {
     Server,
     Destination,
     Stream,

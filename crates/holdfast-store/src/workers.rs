@@ -25,7 +25,7 @@ pub struct LeaseRow {
     pub lease_expires_at: Option<DbTime>,
 }
 
-pub async fn beat(tx: &mut Tx, name: &str, version: &str, started: Timestamp, now: Timestamp) -> Result<()> {
+pub async fn upsert(tx: &mut Tx, name: &str, version: &str, started: Timestamp, now: Timestamp) -> Result<()> {
     execute!(
         tx,
         "INSERT INTO workers (name, version, started_at, seen_at) VALUES ($1, $2, $3, $4)

@@ -1,4 +1,4 @@
-//! One worker: looks for what is due, starts runs while there is room, and does its chores alongside them.
+//! One worker: looks for what is due, starts runs while there is room, and does background work alongside them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ use crate::settings::Settings;
 use crate::upkeep::{catalogue, daily_stats, due_reads, expiry, removal};
 
 /// How often a worker looks for work that it was not notified of: slots coming due, workers that stopped responding.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// How often a worker tidies up: neither deleting what has expired nor verifying backups is urgent.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 /// The last uses of tokens are collected for this long before they are written together.
@@ -64,19 +64,19 @@ pub struct Worker {
     /// Identifies this worker in the lease of a run.
     name: String,
     started: Timestamp,
-    watch: Mutex<LeaseMonitor>,
+    lease_monitor: Mutex<LeaseMonitor>,
     tidied: AtomicU64,
     corrector: tokio::sync::Mutex<Corrector>,
 }
 
 /// What a worker does in addition to its runs.
 #[derive(Default)]
-struct Chores {
+struct BackgroundWork {
     removals: JoinSet<()>,
     uploads: JoinSet<()>,
     catalogues: JoinSet<()>,
     /// Weekly summaries and daily statistics.
-    counts: JoinSet<()>,
+    statistics: JoinSet<()>,
 }
 
 /// The runs that a worker is executing.
@@ -143,7 +143,7 @@ impl Worker {
             services,
             name,
             started,
-            watch: Mutex::default(),
+            lease_monitor: Mutex::default(),
             tidied: AtomicU64::new(0),
             corrector: Default::default(),
         }
@@ -160,23 +160,23 @@ impl Worker {
         let delivering = AbortOnDropHandle::new(tokio::spawn(dispatcher::supervise(self.dispatcher(), stop.clone())));
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Dropped at the end, which aborts unfinished chores: they are on record, and continue after the next start.
-        let (mut under_way, mut chores) = (UnderWay::default(), Chores::default());
+        let mut poll = tokio::time::interval(POLL_EVERY);
+        poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Dropped at the end, which aborts unfinished background work: it is on record, and continues after the next start.
+        let (mut under_way, mut background) = (UnderWay::default(), BackgroundWork::default());
         while !stop.is_cancelled() {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = queued.notified() => {}
                 () = under_way.next() => {}
-                _ = look.tick() => {
-                    // More may be due than one look handles.
-                    if self.in_time(Box::pin(self.look(&mut chores))).await == Some(true) {
-                        look.reset_immediately();
+                _ = poll.tick() => {
+                    // More may be due than one poll handles.
+                    if self.in_time(Box::pin(self.poll(&mut background))).await == Some(true) {
+                        poll.reset_immediately();
                     }
                 }
                 _ = tidy.tick() => {
-                    self.start_daily_stats(&mut chores.counts);
+                    self.start_daily_stats(&mut background.statistics);
                     self.in_time(Box::pin(self.tidy())).await;
                 }
                 _ = flush.tick() => drop(self.in_time(Box::pin(self.app().flush_token_use())).await),
@@ -214,9 +214,9 @@ impl Worker {
     }
 
     /// Does what is due. Returns true if runs were queued, because more may be due then.
-    async fn look(&self, chores: &mut Chores) -> Result<bool> {
-        let (waiting, queued) = self.do_chores().await?;
-        self.start_chores(chores, waiting);
+    async fn poll(&self, background: &mut BackgroundWork) -> Result<bool> {
+        let (waiting, queued) = self.end_lost_and_queue_due().await?;
+        self.start_background(background, waiting);
         Ok(queued > 0)
     }
 
@@ -243,8 +243,8 @@ impl Worker {
     /// Does everything that can be done now, one run after the other. Tests call this in place of waiting.
     pub async fn run_until_idle(&self, stop: &CancellationToken) -> Result<()> {
         loop {
-            let (waiting, _) = self.do_chores().await?;
-            Self::clear_away(&self.services, waiting).await?;
+            let (waiting, _) = self.end_lost_and_queue_due().await?;
+            Self::run_background(&self.services, waiting).await?;
             let room = Room { long: Places { free: 1, reserved: 0 }, short: 1 };
             let runs =
                 if waiting.has_queued_run { runs::claim(&self.services, &self.name, room).await? } else { Vec::new() };
@@ -276,7 +276,7 @@ impl Worker {
     /// Tidies up, as happens now and then. Tests call this in place of waiting.
     pub async fn tidy(&self) -> Result<()> {
         let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY);
-        self.beat().await?;
+        self.report_alive().await?;
         let services = &self.services;
         self.corrector.lock().await.look(&services.app, &services.settings, &self.name).await?;
         expiry::delete(&self.services, is_time_for_logs).await?;
@@ -290,10 +290,10 @@ impl Worker {
     }
 
     /// Reports that this worker is alive, and deletes workers that have not done so for long.
-    async fn beat(&self) -> Result<()> {
+    async fn report_alive(&self) -> Result<()> {
         let now = self.app().now();
         let mut tx = self.app().store.begin().await?;
-        workers::beat(&mut tx, &self.name, env!("CARGO_PKG_VERSION"), self.started, now).await?;
+        workers::upsert(&mut tx, &self.name, env!("CARGO_PKG_VERSION"), self.started, now).await?;
         workers::delete_silent(&mut tx, later(now, -FORGET_SILENT_SECS)).await?;
         Ok(tx.commit().await?)
     }
@@ -307,7 +307,7 @@ impl Worker {
 
     /// Ends lost runs, queues due ones and reports overdue tasks. Returns what there was to do, and how many runs were
     /// queued.
-    async fn do_chores(&self) -> Result<(queue::Waiting, usize)> {
+    async fn end_lost_and_queue_due(&self) -> Result<(queue::Waiting, usize)> {
         let app = self.app();
         let now = app.now();
         let waiting = queue::find_waiting(&mut app.store.read().await?, now).await?;
@@ -334,12 +334,12 @@ impl Worker {
         } else {
             Vec::new()
         };
-        let mut watch = self.watch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        Ok(watch.look(&running, self.services.settings.lease, app.now()))
+        let mut monitor = self.lease_monitor.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Ok(monitor.look(&running, self.services.settings.lease, app.now()))
     }
 
     /// Writes weekly summaries, removes what is no longer wanted, and writes catalogues, one after the other.
-    async fn clear_away(services: &Services, waiting: queue::Waiting) -> Result<()> {
+    async fn run_background(services: &Services, waiting: queue::Waiting) -> Result<()> {
         if waiting.has_summary {
             weekly_summary::write_due(services).await?;
         }
@@ -355,9 +355,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts the chores that are due, each kind separately: destinations may be slow to answer and summaries may take
+    /// Starts the background work that is due, each kind separately: destinations may be slow to answer and summaries may take
     /// long, and nothing else is to wait for them.
-    fn start_chores(&self, chores: &mut Chores, waiting: queue::Waiting) {
+    fn start_background(&self, background: &mut BackgroundWork, waiting: queue::Waiting) {
         let none = queue::Waiting {
             has_removal: false,
             has_upload: false,
@@ -366,10 +366,10 @@ impl Worker {
             ..waiting
         };
         let kinds = [
-            (&mut chores.counts, queue::Waiting { has_summary: waiting.has_summary, ..none }),
-            (&mut chores.removals, queue::Waiting { has_removal: waiting.has_removal, ..none }),
-            (&mut chores.catalogues, queue::Waiting { has_catalogue: waiting.has_catalogue, ..none }),
-            (&mut chores.uploads, queue::Waiting { has_upload: waiting.has_upload, ..none }),
+            (&mut background.statistics, queue::Waiting { has_summary: waiting.has_summary, ..none }),
+            (&mut background.removals, queue::Waiting { has_removal: waiting.has_removal, ..none }),
+            (&mut background.catalogues, queue::Waiting { has_catalogue: waiting.has_catalogue, ..none }),
+            (&mut background.uploads, queue::Waiting { has_upload: waiting.has_upload, ..none }),
         ];
         for (under_way, waiting) in kinds {
             while under_way.try_join_next().is_some() {}
@@ -377,8 +377,8 @@ impl Worker {
             if under_way.is_empty() && (has_summary || has_removal || has_catalogue || has_upload) {
                 let services = self.services.clone();
                 under_way.spawn(async move {
-                    if let Err(error) = Self::clear_away(&services, waiting).await {
-                        tracing::error!(?error, "a chore failed; trying again later");
+                    if let Err(error) = Self::run_background(&services, waiting).await {
+                        tracing::error!(?error, "background work failed; trying again later");
                     }
                 });
             }
@@ -386,11 +386,11 @@ impl Worker {
     }
 
     /// Starts updating the daily statistics, unless that or a summary is in progress: nothing waits for either.
-    fn start_daily_stats(&self, counts: &mut JoinSet<()>) {
-        while counts.try_join_next().is_some() {}
-        if counts.is_empty() {
+    fn start_daily_stats(&self, statistics: &mut JoinSet<()>) {
+        while statistics.try_join_next().is_some() {}
+        if statistics.is_empty() {
             let app = self.app().clone();
-            counts.spawn(async move {
+            statistics.spawn(async move {
                 if let Err(error) = daily_stats::write(&app).await {
                     tracing::error!(?error, "the daily statistics were not updated; trying again later");
                 }

@@ -12,7 +12,7 @@ use super::frames::{WINDOW_LOG, decompress};
 use super::index::{Entry, FOOTER_BYTES, IndexReader, Manifest, Recorded, Trailer, index_length};
 use super::sealed::BoundedHeader;
 use super::tar::Reader;
-use super::{FRAME_BYTES, KeyDerivation, Written};
+use super::{FRAME_BYTES, KeyDerivation, WrittenBy};
 use crate::error::{EngineError, Result, classify};
 use crate::plan::StoredBackup;
 
@@ -52,7 +52,7 @@ impl<S: Read> Stream<S> {
         is_encrypted: bool,
         password: Option<&Secret>,
         key_derivation: &KeyDerivation,
-        written: Written<'_>,
+        written: WrittenBy<'_>,
     ) -> Result<Self> {
         match (is_encrypted, password) {
             (false, _) => Ok(Self::Plain(source)),
@@ -76,7 +76,7 @@ pub(crate) fn plain<S: Read>(
     key_derivation: &KeyDerivation,
     stop: &CancellationToken,
 ) -> Result<impl Read + use<S>> {
-    let stream = Stream::open(source, is_encrypted, password, key_derivation, Written::ByUs(stop))?;
+    let stream = Stream::open(source, is_encrypted, password, key_derivation, WrittenBy::Us(stop))?;
     let buffered = BufReader::with_capacity(BUFFER_BYTES, stream);
     let decoder = decompress(buffered, WINDOW_LOG).map_err(|error| damaged(&error))?;
     Ok(ToTheEnd { decoder })
@@ -135,7 +135,7 @@ impl<S: Read + Seek> Archive<S> {
     /// Opens an archive. With a password it must be encrypted; if it is not, it is damaged or was replaced. A wrong
     /// password is reported here, before anything is written.
     pub fn open(source: S, password: Option<&Secret>) -> Result<Self> {
-        let (key_derivation, written) = (KeyDerivation::default(), Written::ByAnybody);
+        let (key_derivation, written) = (KeyDerivation::default(), WrittenBy::Anybody);
         let stream = Stream::open(source, password.is_some(), password, &key_derivation, written)?;
         let window_log = FOREIGN_WINDOW_LOG;
         Ok(Self { stream, window_log, recorded: Recorded::NOTHING, stop: CancellationToken::new() })
@@ -149,7 +149,7 @@ impl<S: Read + Seek> Archive<S> {
         stop: &CancellationToken,
     ) -> Result<Self> {
         let (is_encrypted, password) = (backup.is_encrypted, backup.password.as_ref());
-        let stream = Stream::open(source, is_encrypted, password, key_derivation, Written::ByUs(stop))?;
+        let stream = Stream::open(source, is_encrypted, password, key_derivation, WrittenBy::Us(stop))?;
         // For a dump, the recorded number is that of its tables, which are not listed in the index.
         let entries = (backup.content == Content::Files).then_some(backup.entries);
         let recorded = Recorded { entries, plain_bytes: backup.plain_bytes };

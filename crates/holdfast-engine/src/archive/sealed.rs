@@ -25,24 +25,24 @@ const HEADER_BYTES: usize = 4096;
 
 /// Who wrote the header, which determines how much work deriving its key may take.
 #[derive(Clone, Copy)]
-pub(crate) enum Written<'a> {
+pub(crate) enum WrittenBy<'a> {
     /// A file that is opened manually.
-    ByAnybody,
+    Anybody,
     /// A recorded backup: no version of Holdfast has used a higher work factor. No key is derived once this token is
     /// cancelled.
-    ByUs(&'a CancellationToken),
+    Us(&'a CancellationToken),
 }
 
-impl Written<'_> {
+impl WrittenBy<'_> {
     fn most_work(self) -> u8 {
         match self {
-            Self::ByAnybody => MAX_WORK_FACTOR,
-            Self::ByUs(_) => WORK_FACTOR,
+            Self::Anybody => MAX_WORK_FACTOR,
+            Self::Us(_) => WORK_FACTOR,
         }
     }
 
     fn is_stopped(self) -> bool {
-        matches!(self, Self::ByUs(stop) if stop.is_cancelled())
+        matches!(self, Self::Us(stop) if stop.is_cancelled())
     }
 }
 
@@ -70,7 +70,7 @@ impl KeyDerivation {
         &self,
         input: R,
         password: &Secret,
-        written: Written<'_>,
+        written: WrittenBy<'_>,
     ) -> Result<StreamReader<BoundedHeader<R>>> {
         let mut identity = scrypt::Identity::new(SecretString::from(password.reveal().to_owned()));
         identity.set_max_work_factor(written.most_work());
@@ -146,7 +146,7 @@ mod tests {
         let mut bytes = sealed(10, &password);
         let end = bytes.windows(4).position(|four| four == b"\n---").unwrap();
         bytes.splice(end..end, b"\n-> x\n".repeat(1_000_000));
-        let error = key_derivation.open(&bytes[..], &password, Written::ByAnybody).err().unwrap();
+        let error = key_derivation.open(&bytes[..], &password, WrittenBy::Anybody).err().unwrap();
         assert_eq!(error.code, FailureCode::Corrupt);
         assert!(error.message.contains("longer than"), "{}", error.message);
     }
@@ -157,10 +157,10 @@ mod tests {
             (KeyDerivation::default(), Secret::new("password".to_owned()), CancellationToken::new());
         let code = |bytes: &[u8], written| key_derivation.open(bytes, &password, written).err().map(|error| error.code);
         let (ours, hard) = (sealed(WORK_FACTOR, &password), sealed(WORK_FACTOR + 1, &password));
-        assert_eq!(code(&ours, Written::ByUs(&stop)), None);
-        assert_eq!(code(&hard, Written::ByAnybody), None);
-        assert_eq!(code(&hard, Written::ByUs(&stop)), Some(FailureCode::Corrupt));
+        assert_eq!(code(&ours, WrittenBy::Us(&stop)), None);
+        assert_eq!(code(&hard, WrittenBy::Anybody), None);
+        assert_eq!(code(&hard, WrittenBy::Us(&stop)), Some(FailureCode::Corrupt));
         stop.cancel();
-        assert_eq!(code(&ours, Written::ByUs(&stop)), Some(FailureCode::Cancelled));
+        assert_eq!(code(&ours, WrittenBy::Us(&stop)), Some(FailureCode::Cancelled));
     }
 }

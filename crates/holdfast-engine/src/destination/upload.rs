@@ -39,7 +39,7 @@ pub(crate) struct Sink {
 }
 
 /// What was written to a sink, to be uploaded.
-pub(crate) struct Written(mpsc::Receiver<Message>);
+pub(crate) struct UploadReceiver(mpsc::Receiver<Message>);
 
 enum Message {
     Chunk(Bytes),
@@ -47,9 +47,9 @@ enum Message {
 }
 
 impl Sink {
-    pub(crate) fn new() -> (Self, Written) {
+    pub(crate) fn new() -> (Self, UploadReceiver) {
         let (chunks, written) = mpsc::channel(WAITING_CHUNKS);
-        (Self { chunks, filling: Vec::with_capacity(CHUNK_BYTES) }, Written(written))
+        (Self { chunks, filling: Vec::with_capacity(CHUNK_BYTES) }, UploadReceiver(written))
     }
 
     pub(crate) fn finish(mut self) -> io::Result<()> {
@@ -163,7 +163,7 @@ impl Gathering {
 
 impl Upload {
     /// Starts the task that uploads what is written to a sink.
-    pub(crate) fn start(self, written: Written) -> JoinHandle<Result<Uploaded>> {
+    pub(crate) fn start(self, written: UploadReceiver) -> JoinHandle<Result<Uploaded>> {
         tokio::spawn(self.run(written.0))
     }
 

@@ -64,8 +64,8 @@ impl Dialect for Mysql {
 
     async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
         match &source.name {
-            Some(name) => mysql_database::pump(at, source, name, sink).await,
-            None => mysql_server::pump(at, source, sink).await,
+            Some(name) => mysql_database::send(at, source, name, sink).await,
+            None => mysql_server::send(at, source, sink).await,
         }
     }
 

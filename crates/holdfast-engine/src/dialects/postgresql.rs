@@ -69,8 +69,8 @@ impl Dialect for Postgresql {
 
     async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
         match &source.name {
-            Some(name) => postgres::pump(at, source, name, sink).await,
-            None => postgres_server::pump(at, source, sink).await,
+            Some(name) => postgres::send(at, source, name, sink).await,
+            None => postgres_server::send(at, source, sink).await,
         }
     }
 

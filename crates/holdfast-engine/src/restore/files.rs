@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::feed::{Fed, Feeding};
-use super::room::Room;
+use super::free_space::FreeSpace;
 use crate::Engine;
 use crate::archive::tar::Member;
 use crate::archive::{
@@ -113,13 +113,13 @@ impl Engine {
         }
         // Even if nothing is replaced, what is added to a folder in use must be what was backed up.
         if !target.is_empty() {
-            let room = match target.flavour {
-                Flavour::Sftp => self.room_over_sftp(connection, path, context).await?,
-                Flavour::Gnu | Flavour::Bsd => self.room(connection, path, context).await?,
+            let space = match target.flavour {
+                Flavour::Sftp => self.free_space_over_sftp(connection, path, context).await?,
+                Flavour::Gnu | Flavour::Bsd => self.free_space(connection, path, context).await?,
             };
-            let (decided, room) = self.decide_all(&plan.backup, selection, room, context).await?;
+            let (decided, space) = self.decide_all(&plan.backup, selection, space, context).await?;
             selection = decided;
-            self.check_room(connection, plan, path, (&chosen, room), context).await?;
+            self.check_free_space(connection, plan, path, (&chosen, space), context).await?;
         } else if plan.options.dry_run {
             context.log.line("The contents of the backup are not read in this dry run.");
         }
@@ -129,7 +129,7 @@ impl Engine {
         }
         let reader = self.open_plain(&plan.backup, context).await?;
         context.begin_writing().await?;
-        let progress = Arc::new(Mutex::new(Written::default()));
+        let progress = Arc::new(Mutex::new(SentEntries::default()));
         let writing = Writing { reader, selection, written: progress.clone() };
         let restored = match target.flavour {
             Flavour::Sftp => self.write_over_sftp(connection, plan, path, writing, context).await,
@@ -149,13 +149,13 @@ impl Engine {
         &self,
         backup: &StoredBackup,
         mut selection: Selection,
-        mut room: Room,
+        mut space: FreeSpace,
         context: &Context,
-    ) -> Result<(Selection, Room)> {
+    ) -> Result<(Selection, FreeSpace)> {
         context.log.line("Reading the whole backup before anything is changed.");
         self.read_as(backup, context, move |plain| {
-            read_through(plain, &mut selection, &mut |member| room.note(member))?;
-            Ok((selection, room))
+            read_through(plain, &mut selection, &mut |member| space.note(member))?;
+            Ok((selection, space))
         })
         .await
     }
@@ -342,23 +342,23 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
 struct Writing {
     reader: PlainReader,
     selection: Selection,
-    written: Arc<Mutex<Written>>,
+    written: Arc<Mutex<SentEntries>>,
 }
 
 /// What has been sent to the server so far.
 #[derive(Debug, Default)]
-struct Written {
+struct SentEntries {
     entries: u64,
     last: String,
 }
 
-fn note(written: &Mutex<Written>, path: &[u8]) {
+fn note(written: &Mutex<SentEntries>, path: &[u8]) {
     let mut written = written.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     written.entries += 1;
     written.last = holdfast_core::backup::name_text(path);
 }
 
-impl Written {
+impl SentEntries {
     fn tell(&self, path: &str, context: &Context) {
         match self.entries {
             0 => context.log.line(format!("Nothing was written to {path}.")),

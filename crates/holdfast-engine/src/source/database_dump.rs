@@ -25,13 +25,13 @@ pub(crate) struct Ended {
 }
 
 /// Sends the dump to `sink`. Whoever reads the dump checks that it is complete; the exit status is checked here.
-pub(super) async fn pump(at: Remote<'_>, dumping: Dumping, sink: &mut PlainSink) -> Result<()> {
+pub(super) async fn send(at: Remote<'_>, dumping: Dumping, sink: &mut PlainSink) -> Result<()> {
     let tool = dumping.tool;
     let ended = run(at, dumping, sink).await?;
     judge(tool, &ended.exit, &ended.lines, at.context)
 }
 
-/// As `pump`, for a tool whose exit status the caller judges.
+/// As `send`, for a tool whose exit status the caller judges.
 pub(crate) async fn run(at: Remote<'_>, dumping: Dumping, sink: &mut PlainSink) -> Result<Ended> {
     let Remote { connection, settings, context } = at;
     let Process { mut stdin, mut stdout, control } = dumping.script.start(connection).await?;

@@ -125,7 +125,7 @@ enum Flavour {
 }
 
 /// Sends the tar stream of the source to `sink`, in a run that began `now`; falls back to SFTP where no command can be run.
-pub(crate) async fn pump(
+pub(crate) async fn send(
     connection: &Connection,
     source: &FilesSource,
     settings: &RemoteSettings,
@@ -208,7 +208,7 @@ async fn pump_over_sftp(
     if source.one_file_system {
         return Err(no_mounts());
     }
-    sftp::pump(connection, source, settings, context, (sink, now)).await?;
+    sftp::send(connection, source, settings, context, (sink, now)).await?;
     context.log.warn(
         "Files were read over SFTP, which does not support access control lists, extended attributes, file \
          capabilities, hard links or fractions of a second; they are not in this backup.",

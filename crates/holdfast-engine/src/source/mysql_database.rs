@@ -15,7 +15,7 @@ use crate::mysql::tables;
 use crate::remote::{Answer, Remote};
 
 /// Sends the dump of the database to `sink`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, sink: &mut PlainSink) -> Result<()> {
+pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, name: &str, sink: &mut PlainSink) -> Result<()> {
     let excluded = match source.excluded_tables[..] {
         [] => Vec::new(),
         _ => known_excluded(source, list_tables(at, source).await?, at.context),
@@ -24,7 +24,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, sink
     let login = login_lines(&source.login);
     if !asking.gives_definitions().await? {
         let input = format!("{login}{}", ignored_lines(&excluded));
-        return database_dump::pump(
+        return database_dump::send(
             at,
             Dumping { tool: "mysqldump", script: mysql_dump(name), input, first_wait: None },
             sink,
@@ -36,7 +36,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, sink
     sink.send(tables::section(found.before.clone())?.into()).await?;
     let input = format!("{login}{}", table_words(&found.tables));
     let script = mysql_tables_dump(name, &found.tables, found.set_of_rows);
-    database_dump::pump(at, Dumping { tool: "mysqldump", script, input, first_wait: None }, sink).await?;
+    database_dump::send(at, Dumping { tool: "mysqldump", script, input, first_wait: None }, sink).await?;
     let after = asking.after_rows(&spelled, &found).await?;
     sink.send(section(after)?.into()).await
 }

@@ -49,7 +49,7 @@ const NAMED_STRAYS: usize = 20;
 const ACCOUNT_OPTIONS: &str =
     "--no-create-info --complete-insert --replace --skip-triggers --skip-add-locks --skip-disable-keys";
 /// Sends the archive of the server to `sink`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
+pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
     let context = at.context;
     let asking = Asking { at, source };
     let mut databases = asking.databases().await?;

@@ -107,7 +107,7 @@ pub(super) async fn list_tables(at: Remote<'_>, login: &Login, database: &str) -
 }
 
 /// Sends the dump of one database to `sink`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, sink: &mut PlainSink) -> Result<()> {
+pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, name: &str, sink: &mut PlainSink) -> Result<()> {
     let excluded = match source.excluded_tables[..] {
         [] => Vec::new(),
         _ => known_excluded(source, list_tables(at, &source.login, name).await?, at.context),
@@ -115,7 +115,7 @@ pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, name: &str, sink
     let role = role_instead(at, &source.login, name).await?;
     let script = pg_dump(name, &excluded, role.as_deref());
     let dumping = Dumping { tool: "pg_dump", script, input: login_lines(&source.login), first_wait: None };
-    database_dump::pump(at, dumping, sink).await
+    database_dump::send(at, dumping, sink).await
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ fn refused(refused: globals::Refused) -> EngineError {
 }
 
 /// Sends the archive of the server to `sink`.
-pub(crate) async fn pump(at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
+pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
     let (login, context) = (&source.login, at.context);
     let globals = ask_globals(at, login).await?;
     for warning in globals.warnings() {

@@ -78,7 +78,7 @@ fn trimmed(path: &str) -> &[u8] {
 }
 
 /// Sends a tar stream of the source to `sink`.
-pub(crate) async fn pump(
+pub(crate) async fn send(
     connection: &Connection,
     source: &FilesSource,
     settings: &RemoteSettings,

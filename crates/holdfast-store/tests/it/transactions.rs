@@ -73,7 +73,7 @@ on_both_engines! {
         let insert = async |slot: Option<&str>| {
             let mut tx = app.app.store.begin().await.unwrap();
             let slot = slot.map(|text| text.parse().unwrap());
-            let new = NewRun { slot, ..NewRun::asked_for(user.id, RunSubject::Backup(task), Trigger::Schedule) };
+            let new = NewRun { slot, ..NewRun::new(user.id, RunSubject::Backup(task), Trigger::Schedule) };
             let run = runs::insert(&mut tx, &new, app.app.now()).await;
             tx.commit().await.unwrap();
             run.unwrap()
@@ -92,7 +92,7 @@ on_both_engines! {
         let mut tx = app.app.store.begin().await.unwrap();
         for _ in 0..100 {
             let subject = RunSubject::CheckServer(holdfast_core::ids::ServerId(server));
-            let new = NewRun::asked_for(user.id, subject, Trigger::Manual);
+            let new = NewRun::new(user.id, subject, Trigger::Manual);
             runs::insert(&mut tx, &new, app.app.now()).await.unwrap();
         }
         tx.commit().await.unwrap();

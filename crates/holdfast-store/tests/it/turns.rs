@@ -22,7 +22,7 @@ async fn stored(app: &TestApp) -> Vec<(i64, i64, i64, bool)> {
 
 async fn insert(app: &TestApp, owner: UserId, subject: RunSubject) -> RunId {
     let mut tx = app.app.store.begin().await.unwrap();
-    let new = NewRun::asked_for(owner, subject, Trigger::Manual);
+    let new = NewRun::new(owner, subject, Trigger::Manual);
     let id = runs::insert(&mut tx, &new, app.app.now()).await.unwrap().unwrap();
     tx.commit().await.unwrap();
     id

@@ -104,12 +104,12 @@ impl Outbox {
                 let schedule = tasks::find(tx, task).await?.map(|row| row.spec.schedule);
                 let overdue = schedule.and_then(|schedule| notice::overdue_at(&schedule, now));
                 notices::note_success(tx, task, overdue).await?;
-                self.beat(tx, &subject, NoticeKind::HeartbeatSuccess, "The backup succeeded.", now).await?;
+                self.send_ping(tx, &subject, NoticeKind::HeartbeatSuccess, "The backup succeeded.", now).await?;
                 self.succeeded(tx, ending, &subject, now).await
             }
             Ended::Failed { .. } if ending.will_retry => Ok(()),
             Ended::Failed { code, reason } => {
-                self.beat(tx, &subject, NoticeKind::HeartbeatFail, reason, now).await?;
+                self.send_ping(tx, &subject, NoticeKind::HeartbeatFail, reason, now).await?;
                 self.failed(tx, ending, &subject, (code, reason), now).await
             }
         }
@@ -198,12 +198,12 @@ impl Outbox {
     /// A run begins: writes a ping for the task's heartbeat URL.
     pub(crate) async fn run_started(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result {
         match notices::find_subject(tx, task).await? {
-            Some(subject) => self.beat(tx, &subject, NoticeKind::HeartbeatStart, "The backup started.", now).await,
+            Some(subject) => self.send_ping(tx, &subject, NoticeKind::HeartbeatStart, "The backup started.", now).await,
             None => Ok(()),
         }
     }
 
-    async fn beat(&self, tx: &mut Tx, subject: &Subject, kind: NoticeKind, text: &str, now: Timestamp) -> Result {
+    async fn send_ping(&self, tx: &mut Tx, subject: &Subject, kind: NoticeKind, text: &str, now: Timestamp) -> Result {
         if !subject.has_heartbeat {
             return Ok(());
         }

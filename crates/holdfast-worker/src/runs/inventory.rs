@@ -52,7 +52,7 @@ impl Inventory {
             if row.is_none() || backups::is_in_use(tx, *backup).await? {
                 continue;
             }
-            let reading = NewRun::asked_for(ending.run.user_id, RunSubject::Verify(*backup), Trigger::Schedule);
+            let reading = NewRun::new(ending.run.user_id, RunSubject::Verify(*backup), Trigger::Schedule);
             runs::insert(tx, &reading, ending.now).await?;
         }
         runs::announce(tx).await

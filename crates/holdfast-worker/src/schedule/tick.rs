@@ -38,7 +38,7 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
             let trigger = task.requested_by.map_or(Trigger::Schedule, |word| word.0);
             let subject = RunSubject::Backup(task.id);
             let retry_of = task.retry_run_id.map(RunId);
-            let again = NewRun { attempt: 2, retry_of, ..NewRun::asked_for(task.user_id, subject, trigger) };
+            let again = NewRun { attempt: 2, retry_of, ..NewRun::new(task.user_id, subject, trigger) };
             // If nothing is queued, the task has a live run, which is as good.
             queued += usize::from(runs::insert(&mut tx, &again, now).await?.is_some());
         }
@@ -82,7 +82,7 @@ async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) ->
     let Some((slot, trigger)) = run else { return Ok(false) };
     // A run that takes the place of a retry counts as one: its end is reported, whatever it is.
     let attempt = if due::drop_retry(tx, id).await? { 2 } else { 1 };
-    let new = NewRun { slot: Some(slot), attempt, ..NewRun::asked_for(owner, RunSubject::Backup(id), trigger) };
+    let new = NewRun { slot: Some(slot), attempt, ..NewRun::new(owner, RunSubject::Backup(id), trigger) };
     if runs::insert(tx, &new, now).await?.is_some() {
         metrics::histogram!("holdfast_slot_late_seconds").record(seconds_between(slot, now));
         return Ok(true);

@@ -9,7 +9,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::backup::catalogue_key;
 use holdfast_engine::sealed_document::Packer;
 use holdfast_engine::{DestinationPlan, Engine};
-use holdfast_store::catalogue::{self, DueRow, Written};
+use holdfast_store::catalogue::{self, DueRow, WrittenCatalogue};
 
 use crate::plans::Planner;
 use holdfast_core::clock::later;
@@ -102,7 +102,7 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     let put = engine.put_object(&destination, &key, sealed.into()).await;
     put.map_err(|error| AppError::Unavailable(error.message))?;
     let pause = (bytes / BYTES_PER_PAUSE_SEC).clamp(LEAST_PAUSE_SECS, MOST_PAUSE_SECS);
-    let written = Written { key: &key, bytes, at, next_at: later(app.now(), pause) };
+    let written = WrittenCatalogue { key: &key, bytes, at, next_at: later(app.now(), pause) };
     let mut tx = app.store.begin().await?;
     let is_noted = catalogue::finish(&mut tx, due, lease, &written).await?;
     tx.commit().await?;

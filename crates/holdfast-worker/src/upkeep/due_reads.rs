@@ -41,7 +41,7 @@ async fn queue_inventories(services: &Services) -> Result<()> {
         {
             continue;
         }
-        let new = NewRun::asked_for(owner, RunSubject::Inventory(destination), Trigger::Schedule);
+        let new = NewRun::new(owner, RunSubject::Inventory(destination), Trigger::Schedule);
         runs::insert(&mut tx, &new, now).await?;
         runs::announce(&mut tx).await?;
         tx.commit().await?;
@@ -74,7 +74,7 @@ async fn queue_verifications(services: &Services) -> Result<()> {
         if found.is_none() || backups::is_in_use(&mut tx, backup).await? {
             continue;
         }
-        let new = NewRun::asked_for(owner, RunSubject::Verify(backup), Trigger::Schedule);
+        let new = NewRun::new(owner, RunSubject::Verify(backup), Trigger::Schedule);
         runs::insert(&mut tx, &new, now).await?;
         runs::announce(&mut tx).await?;
         tx.commit().await?;

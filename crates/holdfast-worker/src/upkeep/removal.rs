@@ -59,7 +59,7 @@ enum Leftover {
 /// Handles each user separately and for a limited time, so that one user's destinations do not delay another's. A
 /// destination that does not answer is not contacted again in this round.
 async fn clear(services: &Services, kind: LeftoverKind) -> Result<()> {
-    let mut lanes: HashMap<i64, DestinationQueue> = HashMap::new();
+    let mut rounds: HashMap<i64, UserRound> = HashMap::new();
     for _ in 0..BATCHES {
         let due = list(&services.app, kind).await?;
         let is_last = (due.len() as i64) < BATCH;
@@ -69,12 +69,12 @@ async fn clear(services: &Services, kind: LeftoverKind) -> Result<()> {
         }
         let mut clearing = Vec::with_capacity(users.len());
         for (user, leftovers) in users {
-            let lane = lanes.remove(&user).unwrap_or_default();
-            clearing.push(async move { Ok::<_, AppError>((user, lane.clear(services, leftovers).await?)) });
+            let round = rounds.remove(&user).unwrap_or_default();
+            clearing.push(async move { Ok::<_, AppError>((user, round.clear(services, leftovers).await?)) });
         }
         let mut cleared = stream::iter(clearing).buffer_unordered(AT_ONCE);
         while let Some(cleared) = cleared.next().await {
-            lanes.extend([cleared?]);
+            rounds.extend([cleared?]);
         }
         if is_last {
             break;
@@ -95,14 +95,14 @@ async fn list(app: &App, kind: LeftoverKind) -> Result<Vec<Leftover>> {
 
 /// One user's part of a round.
 #[derive(Default)]
-struct DestinationQueue {
+struct UserRound {
     /// How long their destinations have taken in this round.
     spent: Duration,
     /// Destinations at which a removal failed.
     away: HashSet<i64>,
 }
 
-impl DestinationQueue {
+impl UserRound {
     async fn clear(mut self, services: &Services, leftovers: Vec<Leftover>) -> Result<Self> {
         let limit = services.settings.removal_limit;
         for leftover in leftovers {

@@ -206,7 +206,7 @@ on_both_engines! {
         for beat in 0..5 {
             let mut tx = app.app.store.begin().await.unwrap();
             let seen = Timestamp::from_second(ahead.as_second() + beat * 60).unwrap();
-            workers::beat(&mut tx, "elsewhere", "1", ahead, seen).await.unwrap();
+            workers::upsert(&mut tx, "elsewhere", "1", ahead, seen).await.unwrap();
             tx.commit().await.unwrap();
             worker.tidy().await.unwrap();
             assert_eq!(next().await, far);
@@ -711,7 +711,7 @@ async fn verifications_count_towards_the_limit_of_their_user() {
     let owner = bench.user.id;
     let backup = BackupId(backup["id"].as_i64().unwrap());
     for _ in 0..5 {
-        let new = NewRun::asked_for(owner, RunSubject::Verify(backup), Trigger::Manual);
+        let new = NewRun::new(owner, RunSubject::Verify(backup), Trigger::Manual);
         assert!(runs::insert(&mut tx, &new, bench.app.app.now()).await.unwrap().is_some());
     }
     tx.commit().await.unwrap();

@@ -12,7 +12,7 @@ use super::read::read_back;
 use crate::Engine;
 use crate::archive::{Manifest, Out, Packed, Packing, Received, pack};
 use crate::context::Context;
-use crate::destination::{BlobStore, Sink, Upload, Uploaded, Written};
+use crate::destination::{BlobStore, Sink, Upload, Uploaded, UploadReceiver};
 use crate::error::{EngineError, Result};
 use crate::format::{BackupJob, BackupWriter, WrittenBackup};
 use crate::plan::BackupPlan;
@@ -22,7 +22,7 @@ use crate::thread::on_thread;
 pub(super) struct ArchiveWriter {
     store: Arc<dyn BlobStore>,
     out: Out<Sink>,
-    written: Written,
+    written: UploadReceiver,
 }
 
 impl ArchiveWriter {

@@ -85,13 +85,13 @@ fn shown(bytes: u64) -> String {
 }
 
 /// The file systems that a restore writes to, and how much.
-pub(super) struct Room {
+pub(super) struct FreeSpace {
     all: Vec<Mount>,
     /// Whether a script can find out how much the replaced files take.
     has_shell: bool,
 }
 
-impl Room {
+impl FreeSpace {
     /// Adds what a member needs to its file system.
     pub(super) fn note(&mut self, member: &Member) {
         if member.kind != MemberKind::File {
@@ -109,16 +109,16 @@ impl Room {
 
 impl Engine {
     /// How much space there is. If the server does not say, a lack of space shows while writing.
-    pub(super) async fn room(&self, connection: &Connection, path: &str, context: &Context) -> Result<Room> {
+    pub(super) async fn free_space(&self, connection: &Connection, path: &str, context: &Context) -> Result<FreeSpace> {
         let answer = remote::ask(connection, &self.settings.remote, context, &Script::new(FREE, &[path]), "").await?;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
         let all: Vec<Mount> = text.lines().filter_map(Mount::parse).take(MOUNTS).collect();
         let is_known = all.iter().any(|mount| mount.path.is_empty());
-        Ok(Room { all: if is_known { all } else { Vec::new() }, has_shell: true })
+        Ok(FreeSpace { all: if is_known { all } else { Vec::new() }, has_shell: true })
     }
 
     /// As `room`, over SFTP, which does not tell what is mounted below the target.
-    pub(super) async fn room_over_sftp(&self, connection: &Connection, path: &str, context: &Context) -> Result<Room> {
+    pub(super) async fn free_space_over_sftp(&self, connection: &Connection, path: &str, context: &Context) -> Result<FreeSpace> {
         let mut client = sftp::open(connection, &self.settings.remote, context).await?;
         let all = client.space(path.as_bytes()).await.into_iter().map(|space| Mount {
             path: String::new(),
@@ -127,25 +127,25 @@ impl Engine {
             kind: String::new(),
             needed: 0,
         });
-        Ok(Room { all: all.collect(), has_shell: false })
+        Ok(FreeSpace { all: all.collect(), has_shell: false })
     }
 
     /// Refuses a restore that cannot fit, before anything is written.
-    pub(super) async fn check_room(
+    pub(super) async fn check_free_space(
         &self,
         connection: &Connection,
         plan: &RestorePlan,
         path: &str,
-        (choice, room): (&Choice, Room),
+        (choice, space): (&Choice, FreeSpace),
         context: &Context,
     ) -> Result<()> {
-        let mut short = room.all;
+        let mut short = space.all;
         short.retain(|mount| mount.needed > mount.free);
         if short.is_empty() {
             return Ok(());
         }
         // `None` if it is not known how much the replaced files free.
-        let replaced = match (plan.overwrite, room.has_shell) {
+        let replaced = match (plan.overwrite, space.has_shell) {
             (false, _) => Some(BTreeMap::new()),
             (true, true) => self.replaced(connection, plan, path, choice, context).await?,
             (true, false) => None,
@@ -154,7 +154,7 @@ impl Engine {
         short.retain(|mount| mount.needed > mount.free.saturating_add(freed(mount)));
         for mount in &short {
             let place = if mount.path.is_empty() { String::new() } else { format!(" in {}", mount.path) };
-            let (needed, room) = (shown(mount.needed), shown(mount.free.saturating_add(freed(mount))));
+            let (needed, space) = (shown(mount.needed), shown(mount.free.saturating_add(freed(mount))));
             if replaced.is_none() {
                 context.log.warn(format!(
                     "The restore needs {needed}{place}, and there is room for {room} on the server, beside the files that \
