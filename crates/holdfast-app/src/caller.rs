@@ -27,6 +27,8 @@ pub struct Caller {
 pub(crate) enum LimitKey {
     Token(i64),
     Session(i64),
+    /// The operator, acting for this user.
+    Operator(i64),
     Trigger(i64),
 }
 
@@ -40,7 +42,7 @@ impl Caller {
             zone: clock::zone_or_utc(&user.timezone),
             origin,
             gone: CancellationToken::new(),
-            limit_key: LimitKey::Session(0),
+            limit_key: LimitKey::Operator(user.id.0),
         }
     }
 }

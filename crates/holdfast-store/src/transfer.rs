@@ -252,10 +252,7 @@ impl Writer {
             ));
         }
         let old = row.get("id").and_then(Value::as_i64);
-        let user = match row.get("user_id").and_then(Value::as_i64) {
-            Some(user) => self.find("users", user).ok_or_else(|| wrong(table, "belongs to nobody"))?,
-            None => 0,
-        };
+        let user = self.owner(table, row)?;
         let mut cells: Vec<(&str, ColumnKind, Option<Cell>)> = Vec::new();
         for (name, kind) in table.columns {
             let Some(value) = row.get(*name) else { continue };
@@ -300,7 +297,7 @@ impl Writer {
                 "users" => self.taken.users.push(new),
                 "backup_destinations" => {
                     let before = row.get("user_id").and_then(Value::as_i64);
-                    let before = before.ok_or_else(|| wrong(table, "belongs to nobody"))?;
+                    let (before, user) = before.zip(user).ok_or_else(|| wrong(table, "belongs to nobody"))?;
                     self.taken.destinations.push(((before, old), (user, new)));
                 }
                 _ => {}
@@ -316,7 +313,7 @@ impl Writer {
         table: &Table,
         column: (&'static str, ColumnKind),
         value: &Value,
-        user: i64,
+        owner: Option<i64>,
     ) -> Result<Option<Cell>> {
         let (name, kind) = column;
         let odd = || wrong(table, &format!("has a {name} that makes no sense"));
@@ -342,6 +339,7 @@ impl Writer {
             ColumnKind::Bool => Cell::Bool(value.as_bool().ok_or_else(odd)?),
             ColumnKind::Bytes => Cell::Bytes(value.as_str().and_then(random::from_hex).ok_or_else(odd)?),
             ColumnKind::Sealed => {
+                let user = owner.ok_or_else(|| wrong(table, "belongs to nobody"))?;
                 let place = SealContext { table: table.name, column: name, row: user, user: UserId(user) };
                 let secret = Secret::new(value.as_str().ok_or_else(odd)?.to_owned());
                 Cell::Bytes(tx.seal(place, &secret).await?)
@@ -357,19 +355,30 @@ impl Writer {
         }))
     }
 
+    /// The new id of the user whom a row belongs to; `None` for a user, or if nobody owns the rows of the table.
+    fn owner(&self, table: &Table, row: &Map<String, Value>) -> Result<Option<i64>> {
+        let Some(old) = row.get("user_id").and_then(Value::as_i64) else { return Ok(None) };
+        self.find("users", old).map(Some).ok_or_else(|| wrong(table, "belongs to nobody"))
+    }
+
     /// Writes what needs the row to exist: its secrets, and references to other rows of its table.
     async fn link(&self, tx: &mut Tx, table: &Table, row: &Map<String, Value>) -> Result<()> {
         let Some(new) = row.get("id").and_then(Value::as_i64).and_then(|old| self.find(table.name, old)) else {
             return Ok(());
         };
-        let user = row.get("user_id").and_then(Value::as_i64).and_then(|user| self.find("users", user)).unwrap_or(new);
+        let owner = match (table.name, self.owner(table, row)?) {
+            // The secrets of users are their own.
+            ("users", _) => Some(new),
+            (_, owner) => owner,
+        };
         for (name, kind) in table.columns {
             let value = row.get(*name).filter(|value| !value.is_null());
             let update = format!("UPDATE {} SET {name} = ", table.name);
             match (kind, value) {
                 (ColumnKind::Sealed, Some(value)) => {
                     let text = value.as_str().ok_or_else(|| wrong(table, "has a secret that is not a string"))?;
-                    let place = SealContext { table: table.name, column: name, row: new, user: UserId(user) };
+                    let user = UserId(owner.ok_or_else(|| wrong(table, "belongs to nobody"))?);
+                    let place = SealContext { table: table.name, column: name, row: new, user };
                     let sealed = tx.seal(place, &Secret::new(text.to_owned())).await?;
                     with_conn!(tx, conn => {
                         let mut query = QueryBuilder::<Db>::new(&update);
