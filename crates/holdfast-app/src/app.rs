@@ -17,7 +17,7 @@ use crate::identity_providers::IdentityProviders;
 use crate::limiter::Limiter;
 use crate::passwords::Hasher;
 use crate::token_cache::TokenCache;
-use crate::{AppError, Archives, Mailer, Origin, Result};
+use crate::{AppError, BackupReader, Mailer, Origin, Result};
 
 /// Rate limits; each can be set by the operator.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ impl Default for Limits {
 /// The ports through which use cases reach external systems.
 #[derive(Clone)]
 pub struct Ports {
-    pub archives: Arc<dyn Archives>,
+    pub backup_reader: Arc<dyn BackupReader>,
     pub mailer: Arc<dyn Mailer>,
     pub providers: Arc<dyn IdentityProviders>,
 }

@@ -1,4 +1,5 @@
-//! The port through which use cases read the contents of stored backups, implemented by the engine. Reading a backup
+//! The port through which use cases read the contents of stored backups, implemented in the worker crate
+//! with the engine. Reading a backup
 //! for a user is the only thing that a request itself does at a destination; everything else there is a run.
 
 use async_trait::async_trait;
@@ -74,7 +75,7 @@ fn disposition(name: &str) -> String {
 }
 
 #[async_trait]
-pub trait Archives: Send + Sync {
+pub trait BackupReader: Send + Sync {
     /// The entries of a folder in the backup, sorted by name, after the first `skip`, and how many there are in all;
     /// the empty path is the backup's root.
     async fn entries(&self, backup: &BackupRow, path: &str, skip: usize, count: usize)

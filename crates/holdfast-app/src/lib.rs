@@ -2,8 +2,8 @@
 
 mod access;
 mod app;
-mod archives;
 mod authentication;
+mod backup_reader;
 mod caller;
 mod error;
 mod identity_providers;
@@ -35,8 +35,8 @@ pub mod transfer;
 pub mod two_factor;
 
 pub use app::{App, Limits, Ports};
-pub use archives::{Archives, Download, EntryItem};
 pub use authentication::{authenticate, require_scope};
+pub use backup_reader::{BackupReader, Download, EntryItem};
 pub use caller::{Caller, Context, Origin};
 pub use error::{AppError, Resource};
 pub use mailer::{Mail, Mailer};

@@ -64,8 +64,7 @@ async fn ask(app: &App, caller: &Caller, server: ServerId, question: &Question) 
     if runs::count_probes(&mut tx, caller.user).await? >= AT_ONCE {
         return Err(AppError::Conflict(Conflict::ProbeBusy));
     }
-    let run =
-        app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::Probe(server), Trigger::Manual)).await?;
+    let run = app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::Probe(server), Trigger::Manual)).await?;
     let run = written(run)?;
     probes::insert(&mut tx, run, question).await?;
     tx.commit().await?;

@@ -29,7 +29,7 @@ pub mod retention;
 pub mod rules;
 pub mod run;
 pub mod schedule;
-pub mod schedule_spec;
+pub mod schedule_fields;
 pub mod scope;
 pub mod secret;
 pub mod server;

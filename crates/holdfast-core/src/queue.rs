@@ -46,13 +46,13 @@ impl Share {
 
 /// The places available for long runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
+pub struct LongRunCapacity {
     pub free: usize,
     /// How many of the free places are for users who have no run under way.
     pub reserved: usize,
 }
 
-impl Places {
+impl LongRunCapacity {
     /// One of a worker's places is reserved, unless a single user may take all of them anyway.
     pub fn of_worker(free: usize, in_all: usize, limits: ConcurrencyLimits) -> Self {
         Self { free, reserved: usize::from(limits.per_user < in_all) }
@@ -153,7 +153,7 @@ pub struct Load {
 /// Decides which queued runs may start, in the order of their turns, and keeps count of what is running.
 pub struct Chooser {
     limits: ConcurrencyLimits,
-    places: Places,
+    places: LongRunCapacity,
     servers: HashMap<ServerId, usize>,
     users: HashMap<UserId, usize>,
     /// By user and by each name of a machine. Users never wait for each other's runs: anyone can claim an address.
@@ -161,7 +161,7 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    pub fn new(limits: ConcurrencyLimits, places: Places, running: impl IntoIterator<Item = Load>) -> Self {
+    pub fn new(limits: ConcurrencyLimits, places: LongRunCapacity, running: impl IntoIterator<Item = Load>) -> Self {
         let mut chooser =
             Self { limits, places, servers: HashMap::new(), users: HashMap::new(), in_use: HashMap::new() };
         for load in running {
@@ -232,7 +232,7 @@ mod tests {
 
     fn chooser() -> Chooser {
         let limits = ConcurrencyLimits { per_server: 9, per_user: 9, checks_per_user: 1 };
-        Chooser::new(limits, Places { free: 9, reserved: 0 }, [])
+        Chooser::new(limits, LongRunCapacity { free: 9, reserved: 0 }, [])
     }
 
     fn at(server: i64, writes: bool, extent: Extent) -> Load {
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_users_last_place_is_for_a_server_with_no_run_under_way() {
         let limits = ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 1 };
-        let mut chooser = Chooser::new(limits, Places { free: 9, reserved: 0 }, []);
+        let mut chooser = Chooser::new(limits, LongRunCapacity { free: 9, reserved: 0 }, []);
         let taken = [1, 2, 3, 4].map(|server| (0..5).filter(|_| chooser.may_start(load(1, server))).count());
         assert_eq!(taken, [2, 1, 1, 0]);
     }
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn limits_hold_for_each_server_and_each_user() {
         let limits = ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 1 };
-        let mut chooser = Chooser::new(limits, Places { free: 9, reserved: 0 }, [load(1, 1)]);
+        let mut chooser = Chooser::new(limits, LongRunCapacity { free: 9, reserved: 0 }, [load(1, 1)]);
         assert!(chooser.may_start(load(1, 1)));
         assert!(!chooser.may_start(load(1, 1)), "the server has two");
         assert!(chooser.may_start(load(1, 2)));
@@ -330,14 +330,14 @@ mod tests {
     #[test]
     fn the_last_place_is_for_a_user_with_no_run_under_way() {
         let limits = ConcurrencyLimits { per_server: 10, per_user: 4, checks_per_user: 1 };
-        let mut chooser = Chooser::new(limits, Places::of_worker(8, 8, limits), []);
+        let mut chooser = Chooser::new(limits, LongRunCapacity::of_worker(8, 8, limits), []);
         let taken = [1, 2].map(|user| (0..9).filter(|_| chooser.may_start(load(user, user))).count());
         assert_eq!(taken, [4, 3]);
         assert!(chooser.may_start(load(3, 3)), "a third user's run starts");
         assert!(!chooser.may_start(load(4, 4)), "no place is left");
         // Where one user may take every place, none is reserved.
         let limits = ConcurrencyLimits { per_user: 2, ..limits };
-        let mut chooser = Chooser::new(limits, Places::of_worker(2, 2, limits), []);
+        let mut chooser = Chooser::new(limits, LongRunCapacity::of_worker(2, 2, limits), []);
         assert!(chooser.may_start(load(1, 1)) && chooser.may_start(load(1, 2)));
     }
 

@@ -362,7 +362,7 @@ impl FailureCode {
             Self::Auth => {
                 "Install your public SSH key on the server for this user; GET /api/ssh-key shows the command."
             }
-            Self::Lost => "The connection broke. Nothing counts as backed up by this run.",
+            Self::Lost => "The connection broke. This run produced no backup.",
             Self::Stalled => {
                 "Hardly any data arrived for too long. Check the load of the server or destination, and the network."
             }

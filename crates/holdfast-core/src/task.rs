@@ -10,7 +10,7 @@ use crate::schedule::Schedule;
 use crate::secret::SecretChange;
 use crate::source::SourceSpec;
 use crate::storage::Storage;
-use crate::{limits, network, schedule_spec, source, storage};
+use crate::{limits, network, schedule_fields, source, storage};
 
 pub const SERVER: FieldSpec = FieldSpec::id("remote_server_id").required().shown_at("/remote_server_id");
 pub const DESTINATION: FieldSpec = FieldSpec::id("backup_destination_id").required().shown_at("/backup_destination_id");
@@ -32,7 +32,7 @@ pub const TAGS: FieldSpec = FieldSpec::ids("tag_ids", limits::ATTACHED).shown_at
 pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
     const FIRST: &[FieldSpec] = &[SERVER, DESTINATION, LABEL, DESCRIPTION];
     const LAST: &[FieldSpec] = &[PASSWORD, HEARTBEAT, STREAMS, TAGS];
-    let specs = source::FIELDS.iter().copied().chain([schedule_spec::FIELDS, storage::FIELDS, LAST]);
+    let specs = source::FIELDS.iter().copied().chain([schedule_fields::FIELDS, storage::FIELDS, LAST]);
     [FIRST].into_iter().chain(specs).flatten()
 }
 

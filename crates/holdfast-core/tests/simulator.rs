@@ -11,7 +11,7 @@ use std::time::Duration;
 use holdfast_core::anomaly::{self, Finished, Judgement, Measure};
 use holdfast_core::ids::{BackupId, RunId, ServerId, UserId};
 use holdfast_core::lease::{Heartbeat, LeaseMonitor};
-use holdfast_core::queue::{Chooser, ConcurrencyLimits, Load, Places, turn};
+use holdfast_core::queue::{Chooser, ConcurrencyLimits, Load, LongRunCapacity, turn};
 use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay, Zone};
@@ -467,7 +467,7 @@ impl World {
         };
         let free = 2_usize.saturating_sub(self.processes[process].held.len());
         let running = self.db.with_status(RunStatus::Running).map(|(_, run)| load(run));
-        let mut chooser = Chooser::new(LIMITS, Places { free, reserved: 0 }, running);
+        let mut chooser = Chooser::new(LIMITS, LongRunCapacity { free, reserved: 0 }, running);
         let mut queued: Vec<(i64, i64, Load)> =
             self.db.with_status(RunStatus::Queued).map(|(id, run)| (run.turn, id, load(run))).collect();
         queued.sort_unstable_by_key(|(turn, id, _)| (*turn, *id));

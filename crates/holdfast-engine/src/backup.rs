@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::destination::{BlobStore, Journal, Metered, Opened};
 use crate::dialects;
 use crate::error::{EngineError, Result};
-use crate::format::{BackupJob, Input};
+use crate::format::{BackupJob, ResolvedSource};
 use crate::formats;
 use crate::plan::{BackupPlan, BackupReport, Source};
 use crate::remote::{Remote, connect, leave};
@@ -51,7 +51,7 @@ impl Engine {
             postgres: None,
         };
         let at = self.at(&connection, context);
-        if let Input::Database(dialect, source) = input {
+        if let ResolvedSource::Database(dialect, source) = input {
             dialect.describe(at, source, &mut manifest).await?;
         }
         let expected_bytes = expected.map_or(0, |(bytes, _)| bytes);
@@ -117,11 +117,11 @@ impl Engine {
         connection: &Connection,
         plan: &'a BackupPlan,
         context: &Context,
-    ) -> Result<Input<'a>> {
+    ) -> Result<ResolvedSource<'a>> {
         Ok(match &plan.source {
-            Source::Files(source) => Input::Files(source),
+            Source::Files(source) => ResolvedSource::Files(source),
             Source::Database(source) => {
-                Input::Database(dialects::find(self.at(connection, context), source).await?, source)
+                ResolvedSource::Database(dialects::find(self.at(connection, context), source).await?, source)
             }
         })
     }

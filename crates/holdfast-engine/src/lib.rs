@@ -36,7 +36,7 @@ mod thread;
 
 pub use archive::{Archive, Counted, Entry, FRAME_BYTES, Manifest};
 pub use context::{Contact, Context, Log, OnWrite, WriteNote};
-pub use destination::{DestinationPlan, DestinationSettings, Journal, Proven};
+pub use destination::{DestinationPlan, DestinationSettings, Journal, VerifiedBlocks};
 pub use download::Download;
 pub use egress::Egress;
 pub use engine::{Engine, Settings};

@@ -21,9 +21,9 @@ impl Engine {
         let Opened { store, .. } = self.settings.destination.open_known(destination).await?;
         match store.put(key, body.clone()).await? {
             Accepted::Flushed => Ok(()),
-            Accepted::Unproven if store.read(key, 0..body.len() as u64).await? == body => Ok(()),
-            Accepted::Unproven => {
-                let message = format!("The destination has other bytes of {key} than it was sent.");
+            Accepted::Unconfirmed if store.read(key, 0..body.len() as u64).await? == body => Ok(()),
+            Accepted::Unconfirmed => {
+                let message = format!("The bytes of {key} at the destination differ from those that were sent.");
                 Err(EngineError::new(FailureCode::DestinationFailed, message))
             }
         }

@@ -11,7 +11,7 @@ use holdfast_core::storage::Format;
 use holdfast_core::{Secret, Timestamp};
 
 use crate::archive::Counted;
-use crate::destination::{DestinationPlan, Proven};
+use crate::destination::{DestinationPlan, VerifiedBlocks};
 use crate::remote::Server;
 pub use crate::source::database::{DatabasePlan, Login};
 pub use holdfast_core::source::FilesSource;
@@ -85,7 +85,7 @@ pub struct StoredBackup {
     pub password: Option<Secret>,
     /// For operations that read the backup more than once: later readings return only bytes that the first one
     /// verified.
-    pub proven: Option<Proven>,
+    pub proven: Option<VerifiedBlocks>,
     /// Held by every thread that reads the backup until the thread ends, such as a permit from a limit on concurrent
     /// readers.
     pub hold: Option<Arc<dyn Any + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! Restores a stored backup to a server, as files or into a database. A backup that overwrites something, or that goes
+//! Restores a stored backup to a server, as files or into a database. A backup that goes into a folder in use, or
 //! into a database, is read completely before anything on the server is changed. All data is hashed, and if it turns
 //! out to be damaged, the remote process is ended before it can mistake partial data for a complete restore.
 
@@ -6,6 +6,7 @@ mod database_messages;
 mod dumps;
 pub(crate) mod feed;
 mod files;
+mod free_space;
 mod mysql;
 mod mysql_databases;
 mod mysql_definitions;
@@ -21,8 +22,6 @@ mod postgres_server;
 mod postgres_swap;
 mod postgres_target;
 mod questions;
-mod free_space;
-
 
 use crate::Engine;
 use crate::context::Context;

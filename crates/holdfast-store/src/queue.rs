@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use holdfast_core::ids::{RunId, ServerId, UserId};
-use holdfast_core::queue::{Access, Chooser, ConcurrencyLimits, Load, Places, Share};
+use holdfast_core::queue::{Access, Chooser, ConcurrencyLimits, Load, LongRunCapacity, Share};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
@@ -58,7 +58,7 @@ const FIRST_PAGE: i64 = 40;
 /// How many pages are read at most, which bounds how long other workers wait for their turn to choose.
 const CLAIM_PAGES: usize = 100;
 
-/// Places for short runs that are reserved for users who have none running.
+/// LongRunCapacity for short runs that are reserved for users who have none running.
 const RESERVED_FOR_OTHERS: usize = 2;
 
 /// The loads of the runs `r` for which a condition holds. A dry run of a restore writes nothing.
@@ -113,7 +113,7 @@ async fn choose_short(tx: &mut Tx, room: usize, limits: ConcurrencyLimits) -> Re
     .await
 }
 
-async fn choose_long(tx: &mut Tx, places: Places, limits: ConcurrencyLimits) -> Result<Vec<i64>> {
+async fn choose_long(tx: &mut Tx, places: LongRunCapacity, limits: ConcurrencyLimits) -> Result<Vec<i64>> {
     let running = fetch_all!(tx, LoadRow, LONG_RUNNING)?;
     let mut chooser = Chooser::new(limits, places, running.iter().map(LoadRow::load));
     choose(tx, LONG_QUEUED, places.free, |row| chooser.may_start(row.load())).await
@@ -146,8 +146,8 @@ async fn choose(
 
 /// How many more runs a worker can take. Short ones have separate places, so that a check does not wait for hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    pub long: Places,
+pub struct Capacity {
+    pub long: LongRunCapacity,
     pub short: usize,
 }
 
@@ -156,7 +156,7 @@ pub struct Room {
 pub async fn claim(
     tx: &mut Tx,
     worker: &str,
-    room: Room,
+    room: Capacity,
     limits: ConcurrencyLimits,
     lease_until: Timestamp,
     now: Timestamp,

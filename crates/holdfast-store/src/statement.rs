@@ -49,7 +49,7 @@ impl<'a> Statement<'a, Postgres> for Query<'a, Postgres, PgArguments> {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as and_then hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that and_then needs")]
 pub(crate) fn decode_all<T, R: Row>(rows: Vec<R>) -> Result<Vec<T>, Error>
 where
     T: for<'r> FromRow<'r, R>,
@@ -57,7 +57,7 @@ where
     rows.iter().map(T::from_row).collect()
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as and_then hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that and_then needs")]
 pub(crate) fn decode_first<T, R: Row>(row: Option<R>) -> Result<Option<T>, Error>
 where
     T: for<'r> FromRow<'r, R>,
@@ -66,7 +66,7 @@ where
 }
 
 /// The row of a query that always has one.
-#[expect(clippy::needless_pass_by_value, reason = "as and_then hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that and_then needs")]
 pub(crate) fn decode_one<T, R: Row>(row: Option<R>) -> Result<T, Error>
 where
     T: for<'r> FromRow<'r, R>,

@@ -19,7 +19,7 @@ use holdfast_store::copies::NewCopy;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
 use holdfast_ui::Ui;
-use holdfast_worker::{Parts, SenderMailer, StoredArchives, Worker};
+use holdfast_worker::{EngineReader, Parts, SenderMailer, Worker};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -110,12 +110,12 @@ impl TestApp {
         let store = Store::open(&options, &shared).await.expect("a new database opens");
         let engine = holdfast_engine::Engine::new(settings.engine).expect("threads");
         let destinations = folder.path().join("destinations");
-        let archives =
-            Arc::new(StoredArchives::new(engine.clone(), store.clone(), destinations.clone(), settings.reading));
+        let backup_reader =
+            Arc::new(EngineReader::new(engine.clone(), store.clone(), destinations.clone(), settings.reading));
         let sender = holdfast_notify::Sender::new(settings.notify);
         let mailer = Arc::new(SenderMailer::new(sender.clone(), shared.clone()));
         let providers = Arc::new(holdfast_identity::Providers::new(settings.identity));
-        let ports = Ports { archives, mailer, providers };
+        let ports = Ports { backup_reader, mailer, providers };
         let app = Arc::new(App::new(store, shared, settings.limits, settings.device_auth_enabled, ports));
         let parts = Parts { app: app.clone(), engine, folder: destinations, settings: settings.work, sender };
         let stop = CancellationToken::new();

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use holdfast_app::refusal::{Conflict, Missing};
-use holdfast_app::{AppError, Archives, Download, EntryItem, Result};
+use holdfast_app::{AppError, BackupReader, Download, EntryItem, Result};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::queue::Share;
@@ -35,7 +35,7 @@ const SHARE: Share = Share { per_user: 6, reserved: 4 };
 /// When a user with too many reads in progress may try again.
 const RETRY_AFTER_SECS: u64 = 5;
 
-pub struct StoredArchives {
+pub struct EngineReader {
     engine: Engine,
     store: Store,
     planner: Planner,
@@ -121,7 +121,7 @@ impl Default for ReadingLimits {
 
 const TOO_SILENT: &str = "There was nothing to send for too long. Restore what you need, or download the whole backup.";
 
-impl StoredArchives {
+impl EngineReader {
     /// `folder` is where local destinations are.
     pub fn new(engine: Engine, store: Store, folder: std::path::PathBuf, limits: ReadingLimits) -> Self {
         let (readers, reading_time) = (Readers::default(), ReadingTime::default());
@@ -240,7 +240,7 @@ fn refused(error: EngineError) -> AppError {
 }
 
 #[async_trait]
-impl Archives for StoredArchives {
+impl BackupReader for EngineReader {
     async fn entries(
         &self,
         backup: &BackupRow,

@@ -1,6 +1,6 @@
 //! The control plane: turns due slots into runs, claims runs under a lease, brings each to its end, and tidies up.
 
-mod archives;
+mod backup_reader;
 mod notices;
 mod plans;
 mod runs;
@@ -10,8 +10,8 @@ mod settings;
 mod upkeep;
 mod worker;
 
-pub use archives::folder_page::Window;
-pub use archives::{ReadingLimits, StoredArchives};
+pub use backup_reader::folder_page::Window;
+pub use backup_reader::{EngineReader, ReadingLimits};
 pub use notices::mailer::SenderMailer;
 pub use settings::Settings;
 pub use upkeep::doctor::{Finding, examine};

@@ -12,7 +12,7 @@ use holdfast_core::source::SourceSpec;
 use holdfast_core::task::TaskSettings;
 use holdfast_engine::ssh::{Credential, KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, DatabasePlan, DestinationPlan, Login, Probe, Proven, RestorePlan, Server, Source, StoredBackup,
+    BackupPlan, DatabasePlan, DestinationPlan, Login, Probe, RestorePlan, Server, Source, StoredBackup, VerifiedBlocks,
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::servers::{self, ServerRow};
@@ -26,7 +26,7 @@ pub(crate) struct Planner {
 }
 
 /// A backup's plan, and what is recorded with the backup.
-pub(crate) struct Backup {
+pub(crate) struct PlannedBackup {
     pub plan: BackupPlan,
     pub settings: TaskSettings,
     pub jump: Option<ServerId>,
@@ -38,7 +38,7 @@ pub(crate) fn gone(what: &str) -> AppError {
 }
 
 impl Planner {
-    pub(crate) async fn backup(&self, app: &App, task: TaskId) -> Result<Backup> {
+    pub(crate) async fn backup(&self, app: &App, task: TaskId) -> Result<PlannedBackup> {
         let mut tx = app.store.read().await?;
         let row = tasks::find(&mut tx, task).await?.ok_or_else(|| gone("task"))?;
         let settings = row.settings();
@@ -64,7 +64,7 @@ impl Planner {
             last: last.map(|(bytes, files)| (count(bytes), count(files))),
         };
         let jump = server_row.jump_server_id;
-        Ok(Backup { plan, settings, jump, has_heartbeat: row.has_heartbeat })
+        Ok(PlannedBackup { plan, settings, jump, has_heartbeat: row.has_heartbeat })
     }
 
     /// The plan, and the jump host on the way if there is one.
@@ -84,7 +84,7 @@ impl Planner {
                 holdfast_engine::RestoreTarget::Database { name: name.clone(), login: self.login(app, &row).await? }
             }
         };
-        let stored = StoredBackup { proven: Some(Proven::default()), ..stored };
+        let stored = StoredBackup { proven: Some(VerifiedBlocks::default()), ..stored };
         let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, options: draft.options, target };
         Ok((plan, row.jump_server_id))
     }
@@ -101,11 +101,11 @@ impl Planner {
             locator: backup.locator.clone(),
             format: backup.format,
             content: backup.content,
-            size_bytes: u64::try_from(backup.size_bytes).unwrap_or(0),
+            size_bytes: stored_number(backup.size_bytes)?,
             sha256: backup.sha256.clone(),
-            plain_bytes: u64::try_from(backup.plain_bytes).unwrap_or(0),
+            plain_bytes: stored_number(backup.plain_bytes)?,
             plain_sha256: backup.plain_sha256.clone(),
-            entries: u64::try_from(backup.entries).unwrap_or(0),
+            entries: stored_number(backup.entries)?,
             is_encrypted: backup.is_encrypted,
             password: backups::open_password(&mut tx, backup).await?,
             proven: None,
@@ -122,7 +122,8 @@ impl Planner {
             None => None,
         };
         let allow_private = users::find(&mut tx, owner).await?.is_some_and(|owner| owner.is_admin);
-        let server = Server { target: target(&row, &key), jump: jump.map(|row| target(&row, &key)), allow_private };
+        let jump = jump.map(|row| target(&row, &key)).transpose()?;
+        let server = Server { target: target(&row, &key)?, jump, allow_private };
         Ok((server, row))
     }
 
@@ -184,14 +185,19 @@ pub(crate) fn address(server: &Server) -> String {
     server_address(of(&server.target), server.jump.as_ref().map(of))
 }
 
-fn target(row: &ServerRow, key: &Secret) -> Target {
+fn target(row: &ServerRow, key: &Secret) -> Result<Target> {
     let micros = row.latency_micros.and_then(|micros| u64::try_from(micros).ok());
-    Target {
+    Ok(Target {
         round_trip: micros.map(std::time::Duration::from_micros),
         host: row.host.clone(),
-        port: u16::try_from(row.port).unwrap_or(22),
+        port: stored_number(row.port)?,
         username: row.username.clone(),
         credential: Credential::Key(KeySeed(key.clone())),
         pinned_host_key: row.host_key.clone(),
-    }
+    })
+}
+
+/// A number that cannot be out of range, unless the database is damaged.
+fn stored_number<T: TryFrom<i64>>(number: i64) -> Result<T> {
+    T::try_from(number).map_err(|_| AppError::Internal(format!("the database has {number} where it cannot be")))
 }

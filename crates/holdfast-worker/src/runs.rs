@@ -19,7 +19,7 @@ use holdfast_core::clock::seconds_between;
 use holdfast_core::lease::Heartbeat;
 use holdfast_core::run::{FailureCode, RunSubject};
 use holdfast_engine::{Context, EngineError};
-use holdfast_store::queue::{self, Room};
+use holdfast_store::queue::{self, Capacity};
 use holdfast_store::runs::{self, RunRow};
 use holdfast_store::tasks;
 use tokio_util::task::AbortOnDropHandle;
@@ -55,7 +55,7 @@ fn job(subject: RunSubject) -> Box<dyn Job> {
 }
 
 /// Claims as many queued runs as there is room for and the limits allow.
-pub(crate) async fn claim(services: &Services, worker: &str, room: Room) -> Result<Vec<RunRow>> {
+pub(crate) async fn claim(services: &Services, worker: &str, room: Capacity) -> Result<Vec<RunRow>> {
     let now = services.app.now();
     let until = lease_until(now, &services.settings);
     let mut tx = services.app.store.begin().await?;

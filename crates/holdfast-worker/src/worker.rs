@@ -8,11 +8,11 @@ use std::time::Duration;
 use holdfast_app::{App, Result};
 use holdfast_core::clock::later;
 use holdfast_core::lease::LeaseMonitor;
-use holdfast_core::queue::Places;
+use holdfast_core::queue::LongRunCapacity;
 use holdfast_core::{Timestamp, random};
 use holdfast_engine::Engine;
 use holdfast_notify::Sender;
-use holdfast_store::queue::{self, Room};
+use holdfast_store::queue::{self, Capacity};
 use holdfast_store::workers;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -225,8 +225,8 @@ impl Worker {
         while under_way.long.try_join_next().is_some() || under_way.short.try_join_next().is_some() {}
         let Settings { runs_at_once, at_once, .. } = self.services.settings;
         let free = runs_at_once.saturating_sub(under_way.long.len());
-        let room = Room {
-            long: Places::of_worker(free, runs_at_once, at_once),
+        let room = Capacity {
+            long: LongRunCapacity::of_worker(free, runs_at_once, at_once),
             short: SHORT_RUNS_AT_ONCE.saturating_sub(under_way.short.len()),
         };
         if !queue::has_queued(&mut self.app().store.read().await?).await? {
@@ -245,7 +245,7 @@ impl Worker {
         loop {
             let (waiting, _) = self.end_lost_and_queue_due().await?;
             Self::run_background(&self.services, waiting).await?;
-            let room = Room { long: Places { free: 1, reserved: 0 }, short: 1 };
+            let room = Capacity { long: LongRunCapacity { free: 1, reserved: 0 }, short: 1 };
             let runs =
                 if waiting.has_queued_run { runs::claim(&self.services, &self.name, room).await? } else { Vec::new() };
             let has_run = !runs.is_empty();

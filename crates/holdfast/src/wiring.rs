@@ -12,7 +12,7 @@ use holdfast_identity::Providers;
 use holdfast_notify::Sender;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
-use holdfast_worker::{Parts, ReadingLimits, SenderMailer, StoredArchives};
+use holdfast_worker::{EngineReader, Parts, ReadingLimits, SenderMailer};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -39,13 +39,13 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
     let engine = Engine::new(engine)
         .map_err(|error| Failure::other(format!("cannot start the compression threads: {error}")))?;
     let folder = settings.data_dir.join("destinations");
-    let archives =
-        Arc::new(StoredArchives::new(engine.clone(), store.clone(), folder.clone(), ReadingLimits::default()));
+    let backup_reader =
+        Arc::new(EngineReader::new(engine.clone(), store.clone(), folder.clone(), ReadingLimits::default()));
     let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen));
     let sender = Sender::new(holdfast_notify::Settings { base_url, ..settings.notify.clone() });
     let mailer = Arc::new(SenderMailer::new(sender.clone(), clock.clone()));
     let providers = Arc::new(Providers::new(settings.identity.clone()));
-    let ports = Ports { archives, mailer, providers };
+    let ports = Ports { backup_reader, mailer, providers };
     let app = App::new(store, clock, settings.limits.clone(), settings.device_auth_enabled, ports);
     Ok(Parts { app: Arc::new(app), engine, folder, settings: settings.work, sender })
 }

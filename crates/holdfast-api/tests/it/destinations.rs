@@ -1,5 +1,5 @@
-use holdfast_core::queue::{ConcurrencyLimits, Places};
-use holdfast_store::queue::Room;
+use holdfast_core::queue::{ConcurrencyLimits, LongRunCapacity};
+use holdfast_store::queue::Capacity;
 use holdfast_testkit::{TestApp, on_both_engines};
 use serde_json::{Value, json};
 
@@ -121,8 +121,8 @@ on_both_engines! {
         user.client.act(&format!("{path}/check")).await.expect(202);
         let mut tx = app.app.store.begin().await.unwrap();
         let limits = ConcurrencyLimits { per_server: 1, per_user: 1, checks_per_user: 1 };
-        let places = Places { free: 1, reserved: 0 };
-        let (room, now) = (Room { long: places, short: 1 }, app.app.now());
+        let places = LongRunCapacity { free: 1, reserved: 0 };
+        let (room, now) = (Capacity { long: places, short: 1 }, app.app.now());
         let claimed = holdfast_store::queue::claim(&mut tx, "worker", room, limits, now, now).await;
         assert_eq!(claimed.unwrap().len(), 1);
         tx.commit().await.unwrap();

@@ -316,7 +316,7 @@ fn read_line(lines: &mut impl BufRead, most: u64) -> Result<Option<Line>> {
     serde_json::from_slice(&text).map(Some).map_err(|error| damaged(error.into()))
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 fn damaged(error: io::Error) -> EngineError {
     crate::error::classify(&error, holdfast_core::run::FailureCode::Corrupt, "The index of this backup is damaged")
 }

@@ -48,7 +48,7 @@ pub(crate) struct Packing<'a> {
     pub progress: Arc<Progress>,
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 fn failed(error: io::Error) -> EngineError {
     classify(&error, FailureCode::Internal, "The archive cannot be written")
 }

@@ -11,7 +11,7 @@ use holdfast_core::run::FailureCode;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{Accepted, BlobStore, PartBody, Shape, Stat};
+use super::{Accepted, BlobStore, PartBody, PartLayout, Stat};
 use crate::error::Result;
 use crate::progress::Progress;
 
@@ -81,8 +81,8 @@ impl<S: BlobStore> Retrying<S> {
 
 #[async_trait]
 impl<S: BlobStore> BlobStore for Retrying<S> {
-    fn shape(&self, expected_bytes: u64) -> Shape {
-        self.inner.shape(expected_bytes)
+    fn part_layout(&self, expected_bytes: u64) -> PartLayout {
+        self.inner.part_layout(expected_bytes)
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {
@@ -151,8 +151,8 @@ impl<T: Observer> Observed<T> {
 
 #[async_trait]
 impl<T: Observer> BlobStore for Observed<T> {
-    fn shape(&self, expected_bytes: u64) -> Shape {
-        self.inner.shape(expected_bytes)
+    fn part_layout(&self, expected_bytes: u64) -> PartLayout {
+        self.inner.part_layout(expected_bytes)
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {

@@ -15,7 +15,7 @@ use holdfast_core::backup::is_object_key;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
-use super::{Accepted, BlobStore, PartBody, PartPlan, Shape, Stat};
+use super::{Accepted, BlobStore, PartBody, PartLayout, PartPlan, Stat};
 use crate::error::{EngineError, Result};
 
 /// The marker file, which distinguishes a folder that was used before from an empty mount point in its place.
@@ -300,8 +300,8 @@ impl Inner {
 
 #[async_trait]
 impl BlobStore for Local {
-    fn shape(&self, _expected_bytes: u64) -> Shape {
-        Shape { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_tags: false }
+    fn part_layout(&self, _expected_bytes: u64) -> PartLayout {
+        PartLayout { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_etags: false }
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {

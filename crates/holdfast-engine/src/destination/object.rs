@@ -27,7 +27,7 @@ type Digest = [u8; 32];
 /// object between two readings, this is detected before any changed byte is used. The hashes of five terabytes take 80
 /// MB.
 #[derive(Debug, Clone, Default)]
-pub struct Proven(Arc<OnceLock<Vec<Digest>>>);
+pub struct VerifiedBlocks(Arc<OnceLock<Vec<Digest>>>);
 
 /// Computes the hashes of the blocks of an object that is read from its first byte.
 #[derive(Default)]
@@ -57,7 +57,7 @@ impl Blocks {
     }
 
     /// To be called when the object was verified.
-    pub(crate) fn prove(mut self, proven: &Proven) {
+    pub(crate) fn prove(mut self, proven: &VerifiedBlocks) {
         if self.filled > 0 {
             self.end_block();
         }
@@ -78,7 +78,7 @@ pub struct ObjectReader {
     ahead: VecDeque<(u64, JoinHandle<Result<Bytes>>)>,
     is_straight: bool,
     cancel: CancellationToken,
-    proven: Option<Proven>,
+    proven: Option<VerifiedBlocks>,
     /// How many bytes to skip in the next piece, which begins at a block boundary while `position` may lie within the
     /// block.
     skipped: usize,
@@ -105,7 +105,7 @@ impl ObjectReader {
 
     /// Returns only bytes that match those of an earlier, verified reading, if there was one.
     #[must_use]
-    pub fn like(mut self, proven: Option<&Proven>) -> Self {
+    pub fn like(mut self, proven: Option<&VerifiedBlocks>) -> Self {
         self.proven = proven.filter(|proven| proven.0.get().is_some()).cloned();
         self
     }
@@ -116,7 +116,9 @@ impl ObjectReader {
         let digest: Digest = Sha256::digest(piece).into();
         match blocks.get(first) {
             Some(expected) if *expected == digest => Ok(()),
-            _ => Err(EngineError::corrupt("The destination sent other bytes than when the backup was read before.")),
+            _ => {
+                Err(EngineError::corrupt("The destination sent different bytes than when the backup was read before."))
+            }
         }
     }
 
@@ -214,7 +216,7 @@ mod tests {
         let bytes: Vec<u8> = (0..block * 2 + 5000).map(|place| u8::try_from(place % 251).unwrap()).collect();
         store.put("object", bytes.clone().into()).await.unwrap();
         let open = || ObjectReader::new(store.clone(), "object", bytes.len() as u64);
-        let (first, proven) = (open(), Proven::default());
+        let (first, proven) = (open(), VerifiedBlocks::default());
         let read = |mut reader: ObjectReader, from: u64| {
             tokio::task::block_in_place(move || {
                 let mut found = Vec::new();
@@ -237,10 +239,10 @@ mod tests {
         let found = tokio::task::block_in_place(|| {
             let mut found = Vec::new();
             let error = reader.read_to_end(&mut found).unwrap_err();
-            assert!(error.to_string().contains("other bytes"), "{error}");
+            assert!(error.to_string().contains("different bytes"), "{error}");
             found
         });
         assert_eq!(found, bytes[..block], "nothing of the changed block is given");
-        assert!(read(open().like(Some(&Proven::default())), 0).is_ok(), "nothing is proven yet");
+        assert!(read(open().like(Some(&VerifiedBlocks::default())), 0).is_ok(), "nothing is proven yet");
     }
 }

@@ -23,7 +23,7 @@ use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStore
 use reqwest::{Method, StatusCode};
 use url::{Host, Url};
 
-use super::{Accepted, BlobStore, PartBody, PartLimits, Shape, SpooledPart, Stat};
+use super::{Accepted, BlobStore, PartBody, PartLayout, PartLimits, SpooledPart, Stat};
 use crate::egress::{self, Egress, Limits};
 use crate::error::EngineError;
 use crate::remote::{LEAST_BYTES_A_SECOND, Pace, stalled};
@@ -226,15 +226,15 @@ fn wants_equal_parts(endpoint: &Url) -> bool {
 
 #[async_trait]
 impl BlobStore for S3 {
-    fn shape(&self, expected_bytes: u64) -> Shape {
+    fn part_layout(&self, expected_bytes: u64) -> PartLayout {
         let parts = self.parts.plan(expected_bytes, wants_equal_parts(&self.endpoint));
         let parallel = (PARALLEL_PARTS * self.parts.least_bytes / parts.first_bytes).max(1);
-        Shape { parts, parallel: usize::try_from(parallel).unwrap_or(1), has_tags: true }
+        PartLayout { parts, parallel: usize::try_from(parallel).unwrap_or(1), has_etags: true }
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Accepted, EngineError> {
         self.store.put(&path(key)?, PutPayload::from_bytes(body)).await.map_err(error)?;
-        Ok(Accepted::Unproven)
+        Ok(Accepted::Unconfirmed)
     }
 
     async fn begin(&self, key: &str) -> Result<String, EngineError> {
@@ -262,7 +262,7 @@ impl BlobStore for S3 {
         }
         let parts = parts.into_iter().map(|content_id| PartId { content_id }).collect();
         self.store.complete_multipart(&path(key)?, &upload_id.to_owned(), parts).await.map_err(error)?;
-        Ok(Accepted::Unproven)
+        Ok(Accepted::Unconfirmed)
     }
 
     async fn abort(&self, key: &str, upload_id: Option<&str>) -> Result<(), EngineError> {
@@ -434,7 +434,7 @@ impl Answer {
 }
 
 /// Converts an error of the client to one of the engine.
-#[expect(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 fn error(error: object_store::Error) -> EngineError {
     let mut next: Option<&(dyn StdError + 'static)> = Some(&error);
     while let Some(e) = next {

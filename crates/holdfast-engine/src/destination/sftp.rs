@@ -21,7 +21,7 @@ use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::local::{MARKER, unmarked, unmounted};
-use super::{Accepted, BlobStore, DestinationPlan, DestinationSettings, PartBody, PartPlan, Shape, Stat};
+use super::{Accepted, BlobStore, DestinationPlan, DestinationSettings, PartBody, PartLayout, PartPlan, Stat};
 use crate::egress::Egress;
 use crate::error::{EngineError, Result};
 use crate::sftp::{
@@ -374,8 +374,8 @@ impl Sftp {
 
 #[async_trait]
 impl BlobStore for Sftp {
-    fn shape(&self, _expected_bytes: u64) -> Shape {
-        Shape { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_tags: false }
+    fn part_layout(&self, _expected_bytes: u64) -> PartLayout {
+        PartLayout { parts: PartPlan::fixed(PART_BYTES), parallel: 1, has_etags: false }
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {
@@ -398,7 +398,7 @@ impl BlobStore for Sftp {
                     Err(error) if error.is_final() => return Err(error),
                     // An earlier attempt may have succeeded without our learning of it.
                     Err(error) if !holds(client, &path, &body).await? => return Err(error),
-                    Err(_) => Accepted::Unproven,
+                    Err(_) => Accepted::Unconfirmed,
                 };
                 flush_folder(client, parent(&path)).await?;
                 self.remove_attempts(client, key).await?;
@@ -615,7 +615,7 @@ impl BlobStore for Sftp {
 
 impl Sftp {
     fn accepted(&self, is_continuous: bool) -> Accepted {
-        if self.can_flush && is_continuous { Accepted::Flushed } else { Accepted::Unproven }
+        if self.can_flush && is_continuous { Accepted::Flushed } else { Accepted::Unconfirmed }
     }
 
     /// The open file of an upload, of which `sent` bytes were confirmed. It is reopened after a reconnect; what the

@@ -20,12 +20,12 @@ pub struct Stat {
 
 /// How uploads to a store are divided into parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct PartLayout {
     pub parts: PartPlan,
     /// How many parts are sent concurrently; 1 means one after the other.
     pub parallel: usize,
     /// Whether the store reports a checksum of each object.
-    pub has_tags: bool,
+    pub has_etags: bool,
 }
 
 /// What a store knows about an object that it has accepted.
@@ -34,7 +34,7 @@ pub enum Accepted {
     /// Everything was flushed to disk, without an interruption in which a part could have been lost.
     Flushed,
     /// Only a checksum, or reading the object back, can tell.
-    Unproven,
+    Unconfirmed,
 }
 
 /// One bucket or folder of objects. No method retries: a decorator does that for all stores. An object becomes visible
@@ -42,7 +42,7 @@ pub enum Accepted {
 #[async_trait]
 pub trait BlobStore: Send + Sync {
     /// How to divide an object of about this size into parts; 0 means unknown.
-    fn shape(&self, expected_bytes: u64) -> Shape;
+    fn part_layout(&self, expected_bytes: u64) -> PartLayout;
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Accepted>;
 

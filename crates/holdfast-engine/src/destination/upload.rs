@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::parts::Spool;
-use super::{Accepted, BlobStore, PartBody, Shape};
+use super::{Accepted, BlobStore, PartBody, PartLayout};
 use crate::error::{EngineError, Result};
 
 /// The size of the chunks that the packing thread sends.
@@ -111,7 +111,7 @@ pub(crate) const PERMIT_BYTES: usize = 1024 * 1024;
 pub(crate) struct Uploaded {
     pub size: u64,
     /// Whether the store confirmed that it holds the bytes that were sent; otherwise only reading them back can tell.
-    pub is_proven: bool,
+    pub is_confirmed: bool,
     /// Whether deleted objects remain at the destination as older versions.
     pub is_versioned: bool,
 }
@@ -181,9 +181,9 @@ impl Upload {
     }
 
     async fn store_all(&self, chunks: &mut mpsc::Receiver<Message>, begun: &OnceLock<String>) -> Result<Uploaded> {
-        let shape = self.store.shape(self.expected_bytes);
+        let part_layout = self.store.part_layout(self.expected_bytes);
         self.journal.upload_begins(&self.key).await?;
-        let (first, is_last) = self.next_part(chunks, shape, 0, 0).await?;
+        let (first, is_last) = self.next_part(chunks, part_layout, 0, 0).await?;
         if let (PartBody::Memory(chunks), true) = (&first.body, is_last) {
             // Small enough for a single request, which is stored completely or not at all.
             return self.put_whole(chunks.concat().into()).await;
@@ -191,7 +191,7 @@ impl Upload {
         let upload_id = self.store.begin(&self.key).await?;
         let upload_id = begun.get_or_init(|| upload_id);
         self.journal.upload_begun(&self.key, upload_id).await?;
-        self.put_parts(upload_id, (first, is_last), chunks, shape).await
+        self.put_parts(upload_id, (first, is_last), chunks, part_layout).await
     }
 
     /// Discards the partial upload. What cannot be removed now is recorded in the journal.
@@ -208,12 +208,12 @@ impl Upload {
     async fn next_part(
         &self,
         chunks: &mut mpsc::Receiver<Message>,
-        shape: Shape,
+        part_layout: PartLayout,
         index: usize,
         sent_bytes: u64,
     ) -> Result<(Part, bool)> {
-        let wanted = shape.parts.part_bytes(index, sent_bytes);
-        let is_spooled = wanted > shape.parts.limits.in_memory_bytes;
+        let wanted = part_layout.parts.part_bytes(index, sent_bytes);
+        let is_spooled = wanted > part_layout.parts.limits.in_memory_bytes;
         let permits = if is_spooled { 1 } else { wanted.div_ceil(PERMIT_BYTES as u64) };
         let permits = u32::try_from(permits).map_err(EngineError::internal)?;
         let (mut gathering, mut permit, mut is_last) = (Gathering::Memory(Vec::new(), 0), None, false);
@@ -247,7 +247,7 @@ impl Upload {
         upload_id: &str,
         first: (Part, bool),
         chunks: &mut mpsc::Receiver<Message>,
-        shape: Shape,
+        part_layout: PartLayout,
     ) -> Result<Uploaded> {
         let mut under_way: VecDeque<AbortOnDropHandle<Result<SentPart>>> = VecDeque::new();
         let mut sent = Vec::new();
@@ -256,23 +256,23 @@ impl Upload {
             let bytes = part.body.size_bytes();
             if bytes > 0 {
                 size += bytes;
-                let limits = shape.parts.limits;
+                let limits = part_layout.parts.limits;
                 if index == limits.max_parts || size > limits.max_object_bytes {
                     return Err(EngineError::new(
                         FailureCode::TooLarge,
                         "This backup is larger than one object can be at this destination.",
                     ));
                 }
-                while under_way.len() >= shape.parallel {
+                while under_way.len() >= part_layout.parallel {
                     sent.push(finished(&mut under_way).await?);
                 }
-                under_way.push_back(AbortOnDropHandle::new(self.send_part(upload_id, index, part, shape)));
+                under_way.push_back(AbortOnDropHandle::new(self.send_part(upload_id, index, part, part_layout)));
                 index += 1;
             }
             if is_last {
                 break;
             }
-            (part, is_last) = self.next_part(chunks, shape, index, size).await?;
+            (part, is_last) = self.next_part(chunks, part_layout, index, size).await?;
         }
         while !under_way.is_empty() {
             sent.push(finished(&mut under_way).await?);
@@ -286,20 +286,26 @@ impl Upload {
                 if self.store.stat(&self.key).await?.is_none() {
                     return Err(error);
                 }
-                Accepted::Unproven
+                Accepted::Unconfirmed
             }
             Err(error) => return Err(error),
         };
         self.confirm(size, expected, accepted).await
     }
 
-    fn send_part(&self, upload_id: &str, index: usize, part: Part, shape: Shape) -> JoinHandle<Result<SentPart>> {
+    fn send_part(
+        &self,
+        upload_id: &str,
+        index: usize,
+        part: Part,
+        part_layout: PartLayout,
+    ) -> JoinHandle<Result<SentPart>> {
         let (store, key, upload_id) = (self.store.clone(), self.key.clone(), upload_id.to_owned());
         tokio::spawn(async move {
             let Part { body, permit } = part;
             // Computed in parallel with the request, on a blocking thread.
             let digest = match &body {
-                PartBody::Memory(chunks) if shape.has_tags => {
+                PartBody::Memory(chunks) if part_layout.has_etags => {
                     let chunks = chunks.clone();
                     Some(tokio::task::spawn_blocking(move || {
                         let mut hash = Md5::new();
@@ -331,12 +337,12 @@ impl Upload {
             return failed("The destination accepted the backup, but does not have it.".to_owned());
         };
         if stat.size != size {
-            return failed(format!("The destination has {} bytes of a backup of {size}.", stat.size));
+            return failed(format!("The destination has {} bytes; the backup has {size}.", stat.size));
         }
         let is_versioned = stat.is_versioned;
         let tag = stat.etag.map(|etag| etag.trim_matches('"').to_lowercase());
-        let is_proven = accepted == Accepted::Flushed || (tag.is_some() && tag == digest);
-        Ok(Uploaded { size, is_proven, is_versioned })
+        let is_confirmed = accepted == Accepted::Flushed || (tag.is_some() && tag == digest);
+        Ok(Uploaded { size, is_confirmed, is_versioned })
     }
 }
 
@@ -450,7 +456,7 @@ mod tests {
         ] {
             let body = holdfast_testkit::random(7, usize::try_from(bytes).unwrap());
             let uploaded = upload(&store, key, expected, &body).await.unwrap();
-            assert_eq!(uploaded, Uploaded { size: bytes, is_proven: true, is_versioned: false }, "{key}");
+            assert_eq!(uploaded, Uploaded { size: bytes, is_confirmed: true, is_versioned: false }, "{key}");
             assert!(store.read(key, 0..bytes).await.unwrap() == body, "{key} is what was sent");
             let tag = store.stat(key).await.unwrap().unwrap().etag.unwrap();
             let count = tag.trim_matches('"').split_once('-').map_or(0, |(_, count)| count.parse().unwrap());

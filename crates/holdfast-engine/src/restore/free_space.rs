@@ -1,4 +1,4 @@
-//! Whether files that replace others fit on each of the file systems that they are written to.
+//! Whether the files of a restore into a folder in use fit on each of the file systems that they are written to.
 
 use std::collections::BTreeMap;
 
@@ -118,7 +118,12 @@ impl Engine {
     }
 
     /// As `room`, over SFTP, which does not tell what is mounted below the target.
-    pub(super) async fn free_space_over_sftp(&self, connection: &Connection, path: &str, context: &Context) -> Result<FreeSpace> {
+    pub(super) async fn free_space_over_sftp(
+        &self,
+        connection: &Connection,
+        path: &str,
+        context: &Context,
+    ) -> Result<FreeSpace> {
         let mut client = sftp::open(connection, &self.settings.remote, context).await?;
         let all = client.space(path.as_bytes()).await.into_iter().map(|space| Mount {
             path: String::new(),
@@ -157,14 +162,14 @@ impl Engine {
             let (needed, space) = (shown(mount.needed), shown(mount.free.saturating_add(freed(mount))));
             if replaced.is_none() {
                 context.log.warn(format!(
-                    "The restore needs {needed}{place}, and there is room for {room} on the server, beside the files that \
+                    "The restore needs {needed}{place}, and there is room for {space} on the server, not counting the files that \
                      would be replaced."
                 ));
                 continue;
             }
             let with = if plan.overwrite { ", with the files that would be replaced" } else { "" };
             let message =
-                format!("The restore needs {needed}{place}, and there is room for {room} on the server{with}.");
+                format!("The restore needs {needed}{place}, and there is room for {space} on the server{with}.");
             if mount.may_compress() {
                 context.log.warn(message);
                 continue;

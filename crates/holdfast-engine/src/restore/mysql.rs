@@ -221,7 +221,7 @@ impl Session<'_> {
         let mut is_changed = false;
         let mut is_moved = false;
         let replaced = async {
-            self.context.log.line(format!("{beside} is complete. {name} is being replaced by its tables."));
+            self.context.log.line(format!("{beside} is complete. Moving its tables into {name}, which they replace."));
             self.put_in_place(name, held, beside, facts, &mut is_changed).await?;
             is_moved = true;
             self.make(name, &later_of(&tables, name, old_name.as_deref())).await?;
@@ -279,7 +279,7 @@ impl Session<'_> {
             self.context.log.warn(left_events(events));
         }
         let Some(name) = name else {
-            let is_single = EngineError::corrupt("The dump of a whole server ends like that of one database.");
+            let is_single = EngineError::corrupt("This is the dump of one database, not of a whole server.");
             return if found.is_empty() {
                 Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
             } else {

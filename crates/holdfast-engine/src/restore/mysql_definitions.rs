@@ -57,7 +57,9 @@ impl Session<'_> {
             };
             let Some(definition) = moved else {
                 if place.is_copy {
-                    self.context.log.line(format!("The {shown} is not tried in the copy: its text is unclear."));
+                    self.context.log.line(format!(
+                        "The {shown} is not tested in the copy, because its definition could not be parsed."
+                    ));
                     continue;
                 }
                 let message = format!(

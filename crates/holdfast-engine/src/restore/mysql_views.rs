@@ -372,10 +372,10 @@ impl Session<'_> {
         if !errors.is_empty() && errors.iter().all(is_broken) {
             errors.iter().for_each(|line| self.context.log.line(line));
             let why = if no_owner {
-                "Something that they read from or call is not there, or in another database: without owners, views are made \
-                 with rights to their own database alone."
+                "Something that they read from or call does not exist, or is in another database: without owners, views \
+                 only have rights to their own database."
             } else {
-                "Something that they read from or call is not there, or not for everybody."
+                "Something that they read from or call does not exist, or not every user may use it."
             };
             self.context.log.warn(format!("{said} {why} They are in the backup."));
             return Ok(());

@@ -77,7 +77,7 @@ impl Session<'_> {
         let names: Vec<String> = names.iter().map(|name| name_text(name.as_bytes())).collect();
         if !names.is_empty() {
             self.context.log.warn(format!(
-                "These triggers, routines, events or views name the database {} in what they do, and still mean it: {}.",
+                "These triggers, routines, events or views refer to the database {} by name, and still use it: {}.",
                 name_text(old.as_bytes()),
                 names.join(", ")
             ));

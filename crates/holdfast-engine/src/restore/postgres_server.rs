@@ -275,7 +275,10 @@ impl Session<'_> {
         }
         if !self.plan.options.no_owner && !globals.roles.is_empty() {
             let new = globals.roles.iter().filter(|role| !roles.contains(role.name.as_str())).count();
-            self.context.log.line(format!("{new} roles {verb} made, {} {verb} set as they were.", globals.roles.len()));
+            self.context.log.line(format!(
+                "{new} roles {verb} made, {} {verb} set to what they were in the backup.",
+                globals.roles.len()
+            ));
         }
         for warning in globals.warnings() {
             self.context.log.warn(warning);
@@ -377,7 +380,7 @@ impl Session<'_> {
         if !changed.is_empty() {
             let verb = if self.plan.options.dry_run { "would" } else { "will" };
             self.context.log.warn(format!(
-                "The database {} stays, and so does its owner; this {verb} be changed about it as in the backup: {}",
+                "The database {} and its owner stay; these of its properties {verb} be set as in the backup: {}",
                 model.name,
                 changed.join(" ")
             ));

@@ -36,7 +36,7 @@ impl Session<'_> {
         if !names.is_empty() {
             let names: Vec<String> = names.into_iter().map(|name| name_text(name.as_bytes())).collect();
             self.context.log.warn(format!(
-                "Tablespaces are not restored: what was in these goes to the default one: {}.",
+                "Tablespaces are not restored: the contents of these are restored into the default one: {}.",
                 names.join(", ")
             ));
         }

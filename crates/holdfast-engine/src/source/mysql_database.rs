@@ -55,7 +55,7 @@ pub(crate) async fn facts(at: Remote<'_>, source: &DatabasePlan) -> Result<Optio
     let names = named_tables(&query(at, &source.login, &unsafe_tables).await?);
     if !names.is_empty() {
         at.context.log.warn(format!(
-            "These tables have no transactions; if they changed during the backup, it may hold them half changed: {}",
+            "These tables are not transactional; changes during the backup may be only partly included: {}",
             names.join(", ")
         ));
     }

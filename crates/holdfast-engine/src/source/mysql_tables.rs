@@ -97,8 +97,8 @@ impl Asking<'_> {
         for found in before.iter().filter(|found| is_unclear(found)) {
             let name = name_text(format!("{schema}.{}", found.name).as_bytes());
             self.at.context.log.warn(format!(
-                "The table {name} has a name, or contains one, that clients take for a command. It is not in this \
-                 backup; rename it."
+                "The table {name} has a name, or a column with a name, that MySQL clients take for a command. It is not \
+                 in this backup; rename it."
             ));
         }
         before.retain(|found| !is_unclear(found));

@@ -596,7 +596,7 @@ impl Walk<'_> {
             self.odd_times += 1;
             if self.odd_times <= NAMED {
                 self.context.log.warn(format!(
-                    "{}: its time is before 1970 or after 2038, which SFTP does not tell apart; taken for before 1970",
+                    "{}: its time is before 1970 or after 2038, which SFTP cannot distinguish; assumed to be before 1970",
                     shown(member)
                 ));
             }

@@ -60,7 +60,7 @@ async fn an_sftp_destination_conforms_with_either_password_method() {
         for path in [&*folder.path().join("deep/er").to_string_lossy(), "from/here"] {
             let Opened { store, identity } = settings().open(&plan(server.port(), path)).await.unwrap();
             conforms(store.as_ref()).await;
-            let accepted = if arguments.is_empty() { Accepted::Flushed } else { Accepted::Unproven };
+            let accepted = if arguments.is_empty() { Accepted::Flushed } else { Accepted::Unconfirmed };
             assert_eq!(store.put("own/small", Bytes::from_static(b"x")).await.unwrap(), accepted, "read back or not");
             assert_eq!(upload(store.as_ref(), "own/large", 2).await.unwrap(), accepted);
             assert_eq!(identity.host_key.as_deref(), Some(server.fingerprint()));
@@ -103,7 +103,11 @@ async fn an_upload_goes_on_after_the_connection_broke() {
     };
     let uploading = async {
         let accepted = upload(store.as_ref(), "a/large", 5).await.unwrap();
-        assert_eq!(accepted, Accepted::Unproven, "what the server may have lost meanwhile is found by reading it back");
+        assert_eq!(
+            accepted,
+            Accepted::Unconfirmed,
+            "what the server may have lost meanwhile is found by reading it back"
+        );
         is_done.store(true, std::sync::atomic::Ordering::SeqCst);
     };
     tokio::join!(uploading, breaking);
@@ -177,7 +181,7 @@ async fn attempts_do_not_share_files() {
     // An object is never replaced, unless it already holds the same bytes.
     let body = Bytes::from_static(b"one");
     store.put("a/small", body.clone()).await.unwrap();
-    assert_eq!(store.put("a/small", body).await.unwrap(), Accepted::Unproven);
+    assert_eq!(store.put("a/small", body).await.unwrap(), Accepted::Unconfirmed);
     store.put("a/small", Bytes::from_static(b"two")).await.unwrap_err();
     assert_eq!(store.read("a/small", 0..3).await.unwrap(), "one");
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 use holdfast_engine::destination::{
-    Accepted, BlobStore, Local, Metered, PartBody, PartLimits, RetryPolicy, Retrying, S3, S3Config, Shape, Stat,
+    Accepted, BlobStore, Local, Metered, PartBody, PartLayout, PartLimits, RetryPolicy, Retrying, S3, S3Config, Stat,
     Throttle, Throttled,
 };
 use holdfast_engine::{Egress, EngineError, Progress, Result};
@@ -73,8 +73,8 @@ impl<S> Faulty<S> {
 
 #[async_trait]
 impl<S: BlobStore> BlobStore for Faulty<S> {
-    fn shape(&self, expected_bytes: u64) -> Shape {
-        self.inner.shape(expected_bytes)
+    fn part_layout(&self, expected_bytes: u64) -> PartLayout {
+        self.inner.part_layout(expected_bytes)
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Accepted> {

@@ -1,15 +1,15 @@
 use std::collections::BTreeSet;
 
 use holdfast_core::ids::TaskId;
-use holdfast_core::queue::{ConcurrencyLimits, Places};
+use holdfast_core::queue::{ConcurrencyLimits, LongRunCapacity};
 use holdfast_core::run::{RunStatus, RunSubject, Trigger};
 use holdfast_core::tag::TagDraft;
-use holdfast_store::queue::{self, Room};
+use holdfast_store::queue::{self, Capacity};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, tags, users};
 use holdfast_testkit::{TestApp, on_both_engines};
 
-const ONE_PLACE: Places = Places { free: 1, reserved: 0 };
+const ONE_PLACE: LongRunCapacity = LongRunCapacity { free: 1, reserved: 0 };
 
 fn tag(label: &str) -> TagDraft {
     TagDraft { label: label.into(), description: None, colour: None }
@@ -105,7 +105,7 @@ on_both_engines! {
                     let now = app.now();
                     let until = now + std::time::Duration::from_secs(60);
                     let (name, limits) = (format!("worker {number}"), ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 100 });
-                    let claimed = queue::claim(&mut tx, &name, Room { long: ONE_PLACE, short: 1 + number % 3 }, limits, until, now).await.unwrap();
+                    let claimed = queue::claim(&mut tx, &name, Capacity { long: ONE_PLACE, short: 1 + number % 3 }, limits, until, now).await.unwrap();
                     let waiting = queue::find_waiting(&mut tx, now).await.unwrap().has_queued_run;
                     tx.commit().await.unwrap();
                     mine.extend(claimed.iter().map(|run| run.id));
@@ -130,7 +130,7 @@ on_both_engines! {
         let mut tx = app.app.store.begin().await.unwrap();
         let now = app.app.now();
         let limits = ConcurrencyLimits { per_server: 1, per_user: 1, checks_per_user: 100 };
-        let run = queue::claim(&mut tx, "lost", Room { long: ONE_PLACE, short: 0 }, limits, now, now).await.unwrap().remove(0);
+        let run = queue::claim(&mut tx, "lost", Capacity { long: ONE_PLACE, short: 0 }, limits, now, now).await.unwrap().remove(0);
         tx.commit().await.unwrap();
         app.pass_secs(62).await;
         let log = user.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);

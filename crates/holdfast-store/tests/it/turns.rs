@@ -1,7 +1,7 @@
 use holdfast_core::ids::{DestinationId, RunId, UserId};
-use holdfast_core::queue::{self as order, ConcurrencyLimits, Places};
+use holdfast_core::queue::{self as order, ConcurrencyLimits, LongRunCapacity};
 use holdfast_core::run::{RunSubject, Trigger};
-use holdfast_store::queue::{self, Room};
+use holdfast_store::queue::{self, Capacity};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_testkit::{TestApp, on_both_engines};
 use sqlx::{Connection as _, PgConnection, SqliteConnection};
@@ -30,7 +30,7 @@ async fn insert(app: &TestApp, owner: UserId, subject: RunSubject) -> RunId {
 
 async fn claim(app: &TestApp, long: usize, short: usize) -> usize {
     let mut tx = app.app.store.begin().await.unwrap();
-    let (now, room) = (app.app.now(), Room { long: Places { free: long, reserved: 0 }, short });
+    let (now, room) = (app.app.now(), Capacity { long: LongRunCapacity { free: long, reserved: 0 }, short });
     let until = now + std::time::Duration::from_secs(60);
     let claimed = queue::claim(&mut tx, "worker", room, LIMITS, until, now).await.unwrap();
     tx.commit().await.unwrap();

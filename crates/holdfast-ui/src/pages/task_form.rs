@@ -14,7 +14,7 @@ use holdfast_core::input::{Errors, Input, Value};
 use holdfast_core::schedule::{self, Frequency, Schedule};
 use holdfast_core::source::{self, SourceSpec, TaskKind};
 use holdfast_core::task;
-use holdfast_core::{Timestamp, clock, limits, schedule_spec};
+use holdfast_core::{Timestamp, clock, limits, schedule_fields};
 use holdfast_store::tasks::TaskRow;
 
 use super::probe;
@@ -300,7 +300,7 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
     let preview = Preview {
         id: "schedule",
         address: "/tasks/preview",
-        fields: schedule_spec::FIELDS.iter().map(|field| field.name).collect::<Vec<_>>().join(" "),
+        fields: schedule_fields::FIELDS.iter().map(|field| field.name).collect::<Vec<_>>().join(" "),
         content: shown,
         button: t.say("schedule-preview"),
     };
@@ -389,7 +389,7 @@ pub(crate) async fn show_new(State(ui): State<Arc<Ui>>, person: SignedIn) -> Pag
 /// The schedule fields of the initial values, as a form for the preview.
 fn of_values(values: &Values) -> Form {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    for field in schedule_spec::FIELDS {
+    for field in schedule_fields::FIELDS {
         query.append_pair(field.name, values.text(field.name));
     }
     Form::of_query(Some(&query.finish()))

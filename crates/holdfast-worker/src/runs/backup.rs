@@ -177,7 +177,7 @@ impl Job for Backup {
     }
 
     async fn left_behind(&self, _tx: &mut Tx, _run: &RunRow) -> Result<String, StoreError> {
-        Ok("Nothing counts as backed up by it.".to_owned())
+        Ok("This run produced no backup.".to_owned())
     }
 }
 

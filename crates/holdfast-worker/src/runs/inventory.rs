@@ -63,7 +63,7 @@ fn judge(copy: StoredCopy, size: Option<u64>) -> Option<Damaged> {
     let wanted = u64::try_from(copy.size_bytes).unwrap_or(0);
     let (found, reason) = match size {
         Some(size) if size == wanted => return None,
-        Some(size) => (Verification::Corrupt, format!("The destination has {size} bytes of a backup of {wanted}.")),
+        Some(size) => (Verification::Corrupt, format!("The destination has {size} bytes; the backup has {wanted}.")),
         None => (Verification::Missing, "The backup is gone from its destination.".to_owned()),
     };
     Some(Damaged { copy, found, reason })

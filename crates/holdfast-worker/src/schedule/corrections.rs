@@ -66,7 +66,7 @@ impl Corrector {
         pull_summaries_back(&mut tx, now).await?;
         tx.commit().await?;
         if ended > 0 {
-            tracing::warn!(count = ended, "waits that a wrong clock had made too long were ended");
+            tracing::warn!(count = ended, "reset retry times that a wrong clock had set too far ahead");
         }
         if pulled > 0 {
             metrics::counter!("holdfast_tasks_pulled_back_total").increment(pulled);

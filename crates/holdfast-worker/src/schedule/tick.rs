@@ -39,7 +39,7 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
             let subject = RunSubject::Backup(task.id);
             let retry_of = task.retry_run_id.map(RunId);
             let again = NewRun { attempt: 2, retry_of, ..NewRun::new(task.user_id, subject, trigger) };
-            // If nothing is queued, the task has a live run, which is as good.
+            // If nothing is queued, the task has a live run, which serves as this one.
             queued += usize::from(runs::insert(&mut tx, &again, now).await?.is_some());
         }
         if due.is_empty() && retries.is_empty() {

@@ -43,7 +43,7 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     let shop = task(&bench, options).await;
     let backup = bench.back_up(shop).await;
     let log = bench.latest_log(shop).await;
-    assert!(output(&log).contains("no transactions") && output(&log).contains("shop.old"), "{}", output(&log));
+    assert!(output(&log).contains("not transactional") && output(&log).contains("shop.old"), "{}", output(&log));
     assert!(output(&log).contains("come back rounded: shop.f"), "{}", output(&log));
 
     let run = bench.restore(&backup, json!({"database_name": "copy"})).await;
@@ -322,7 +322,7 @@ async fn restoring_a_mysql_database_under_another_name_leaves_the_original_alone
     let run = bench.restore(&one, json!({"database_name": "prod_test"})).await;
     assert_successful(&run);
     assert_eq!(mariadb.sql("", triggers).trim(), "prod_test.tg");
-    let said = "name the database prod in what they do, and still mean it: tg.";
+    let said = "refer to the database prod by name, and still use it: tg.";
     assert!(output(&run).contains(said), "{}", output(&run));
     let next = mariadb.sql("prod", "SELECT next_not_cached_value FROM sq");
     mariadb.sql("prod_test", "INSERT INTO o VALUES ()");

@@ -126,7 +126,7 @@ async fn definitions_are_restored_byte_by_byte() {
     let run = bench.restore(&one, json!({"database_name": "moved"})).await;
     assert_successful(&run);
     assert!(output(&run).contains("1 view could not be made: moved.broken."), "{}", output(&run));
-    assert!(output(&run).contains("still mean it: far`away"), "{}", output(&run));
+    assert!(output(&run).contains("still use it: far`away"), "{}", output(&run));
     assert_eq!(definitions(&mariadb, "moved"), before);
     assert_eq!(mariadb.sql("moved", insert), said);
     mariadb.sql("", "DROP DATABASE moved");

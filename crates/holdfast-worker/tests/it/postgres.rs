@@ -247,13 +247,13 @@ async fn tables_in_another_tablespace_are_restored_without_it() {
         let body = json!({"remote_server_id": server, "database_name": name, "no_owner": no_owner});
         let run = bench.restore(&backup, body).await;
         assert_successful(&run);
-        let said = "what was in these goes to the default one: ts x.";
+        let said = "the contents of these are restored into the default one: ts x.";
         assert!(output(&run).contains(said), "{}", output(&run));
         assert_eq!(psql(&second, &name, "SELECT a FROM t"), "1");
     }
     let run = bench.restore(&aside, json!({"remote_server_id": server, "database_name": "aside"})).await;
     assert_successful(&run);
-    let said = "what was in these goes to the default one: ts x.";
+    let said = "the contents of these are restored into the default one: ts x.";
     assert!(output(&run).contains(said), "{}", output(&run));
 }
 
@@ -354,7 +354,9 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
             format!("The role \"app\" {will} gain what \"pg_execute_server_program\" may do, as a member."),
             format!("The role \"joe\" {will} gain what a superuser may do, as a member."),
             format!("The role \"joe\" {will} gain what \"pg_read_server_files\" may do, as a member."),
-            format!("The database template1 stays, and so does its owner; this {will} be changed about it"),
+            format!(
+                "The database template1 and its owner stay; these of its properties {will} be set as in the backup"
+            ),
             "ALTER DATABASE \"template1\" CONNECTION LIMIT 7;".to_owned(),
             "The database template1 held no objects of its own and stays as it is".to_owned(),
             "comments in it are not restored: ACL SCHEMA public.".to_owned(),
@@ -371,7 +373,7 @@ async fn roles_that_gain_rights_and_rights_that_are_left_out_are_named() {
         let body = json!({"remote_server_id": server, "overwrite": true, "dry_run": true, "no_owner": no_owner});
         let run = bench.restore(&backup, body).await;
         assert_successful(&run);
-        let unsaid = [" gain ", "The password", "be changed about it"];
+        let unsaid = [" gain ", "The password", "be set as in the backup"];
         assert!(!unsaid.iter().any(|text| output(&run).contains(text)), "{}", output(&run));
     }
     let body = json!({"remote_server_id": server, "overwrite": true, "no_owner": true});

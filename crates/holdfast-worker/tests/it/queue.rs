@@ -3,11 +3,11 @@ use std::time::Duration;
 use holdfast_core::Timestamp;
 use holdfast_core::content::Content;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId};
-use holdfast_core::queue::{ConcurrencyLimits, Places};
+use holdfast_core::queue::{ConcurrencyLimits, LongRunCapacity};
 use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_store::backups::NewBackup;
 use holdfast_store::copies::NewCopy;
-use holdfast_store::queue::{self, Room};
+use holdfast_store::queue::{self, Capacity};
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::{due, notices, restores, tasks, users, workers};
 use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
@@ -23,7 +23,7 @@ const PLENTY: ConcurrencyLimits = ConcurrencyLimits { per_server: 100, per_user:
 async fn claim(app: &TestApp, room: usize, limits: ConcurrencyLimits) -> Vec<RunRow> {
     let mut tx = app.app.store.begin().await.unwrap();
     let now = app.app.now();
-    let room = Room { long: Places { free: room, reserved: 0 }, short: room };
+    let room = Capacity { long: LongRunCapacity { free: room, reserved: 0 }, short: room };
     let claimed = queue::claim(&mut tx, "elsewhere", room, limits, now, now).await.unwrap();
     tx.commit().await.unwrap();
     claimed
@@ -773,7 +773,7 @@ async fn checks_have_their_own_limit() {
     user.client.act(&format!("/api/remote-servers/{}/check", user.server().await)).await.expect(202);
     let mut tx = app.app.store.begin().await.unwrap();
     let now = app.app.now();
-    let room = Room { long: Places { free: 0, reserved: 0 }, short: 1 };
+    let room = Capacity { long: LongRunCapacity { free: 0, reserved: 0 }, short: 1 };
     let claimed = queue::claim(&mut tx, "full", room, PLENTY, now, now).await.unwrap();
     assert_eq!(claimed.iter().map(|run| run.kind().as_str()).collect::<Vec<_>>(), ["check-server"]);
 }

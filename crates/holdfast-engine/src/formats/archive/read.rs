@@ -22,7 +22,7 @@ pub(super) async fn stat(store: &dyn BlobStore, backup: &StoredBackup) -> Result
     match store.stat(&backup.locator).await? {
         None => Err(EngineError::new(FailureCode::Missing, "The backup is gone from its destination.")),
         Some(stat) if stat.size != backup.size_bytes => Err(EngineError::corrupt(format!(
-            "The destination has {} bytes of a backup of {}.",
+            "The destination has {} bytes; the backup has {}.",
             stat.size, backup.size_bytes
         ))),
         Some(_) => Ok(()),
@@ -71,7 +71,7 @@ pub(super) async fn read_back(
     })
     .await?;
     if locked(&stored).sha256() != sha256 {
-        let message = "The destination has other bytes than it was sent.";
+        let message = "The bytes at the destination differ from those that were sent.";
         return Err(EngineError::new(FailureCode::DestinationFailed, message));
     }
     Ok(())

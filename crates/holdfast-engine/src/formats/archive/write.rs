@@ -12,7 +12,7 @@ use super::read::read_back;
 use crate::Engine;
 use crate::archive::{Manifest, Out, Packed, Packing, Received, pack};
 use crate::context::Context;
-use crate::destination::{BlobStore, Sink, Upload, Uploaded, UploadReceiver};
+use crate::destination::{BlobStore, Sink, Upload, UploadReceiver, Uploaded};
 use crate::error::{EngineError, Result};
 use crate::format::{BackupJob, BackupWriter, WrittenBackup};
 use crate::plan::BackupPlan;
@@ -111,7 +111,7 @@ async fn confirm(
         let message = format!("{} of {} bytes were stored.", uploaded.size, packed.stored_bytes);
         return Err(EngineError::new(FailureCode::DestinationFailed, message));
     }
-    if !uploaded.is_proven {
+    if !uploaded.is_confirmed {
         context.log.line("The destination provides no matching checksum, so the backup is read back.");
         read_back(store, key, uploaded.size, &packed.stored_sha256, context).await?;
     }

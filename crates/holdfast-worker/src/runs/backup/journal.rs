@@ -1,5 +1,5 @@
-//! Records uploads before they exist, so that what a lost run leaves at a destination is found; fenced by the lease
-//! like every write of a run.
+//! Records uploads before they exist, so that what a lost run leaves at a destination is found. A run whose lease was
+//! lost cannot record a new one.
 
 use std::sync::Arc;
 use std::time::Duration;
