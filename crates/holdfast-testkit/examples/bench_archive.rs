@@ -392,6 +392,8 @@ impl Service {
             .expect("the built service");
         let mut greeting = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         assert!(greeting.next().is_some(), "the service greets");
+        // Somebody has to read the rest.
+        std::thread::spawn(move || greeting.for_each(drop));
         Self { child, client: Client::new(&format!("http://{address}"), Some(&token)) }
     }
 

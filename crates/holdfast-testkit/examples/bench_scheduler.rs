@@ -46,6 +46,8 @@ impl Process {
         let mut child = command.spawn().expect("the built service");
         let mut greeting = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         assert!(greeting.next().is_some(), "it greets");
+        // Somebody has to read the rest.
+        std::thread::spawn(move || greeting.for_each(drop));
         Self(child)
     }
 

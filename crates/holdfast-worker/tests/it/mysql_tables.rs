@@ -580,7 +580,7 @@ async fn working_views_are_restored_or_fail_the_run() {
     // Without owners, views are created with rights to their own database only, and the log says so.
     let run = bench.restore(&one, json!({"database_name": "w2", "overwrite": true, "no_owner": true})).await;
     assert_successful(&run);
-    assert!(output(&run).contains("without owners, views are made with rights to their own"), "{}", output(&run));
+    assert!(output(&run).contains("without owners, views only have rights to their own"), "{}", output(&run));
     // A view with the rights of its reader may work whatever the rights of its owner: losing it is a failure.
     let invoker = "CREATE DEFINER=deploy@localhost SQL SECURITY INVOKER VIEW";
     mariadb.sql("w1", "CREATE FUNCTION f() RETURNS INT RETURN 5");
