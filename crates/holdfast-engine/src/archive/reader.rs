@@ -98,6 +98,59 @@ impl<S: Read> Read for ToTheEnd<S> {
     }
 }
 
+/// A range of the plain stream. The decoder verifies the checksum of a frame when it has reached the end of the frame,
+/// and the range may end before that.
+struct VerifiedRange<R> {
+    reader: R,
+    /// What is left of the range before its last frame.
+    before: u64,
+    /// The part of the range that is in its last frame.
+    last: u64,
+    /// What follows it in that frame.
+    surplus: u64,
+    held: io::Cursor<Vec<u8>>,
+}
+
+impl<R: Read> VerifiedRange<R> {
+    fn new(reader: R, range: std::ops::Range<u64>, has_frames: bool) -> Self {
+        const FRAME: u64 = FRAME_BYTES as u64;
+        let bytes = range.end.saturating_sub(range.start);
+        let held = io::Cursor::default();
+        if !has_frames || bytes == 0 {
+            return Self { reader, before: bytes, last: 0, surplus: 0, held };
+        }
+        let last_frame = (range.end - 1) / FRAME * FRAME;
+        let last = range.end - last_frame.max(range.start);
+        Self { reader, before: bytes - last, last, surplus: last_frame.saturating_add(FRAME) - range.end, held }
+    }
+
+    fn verify_last_frame(&mut self) -> io::Result<()> {
+        let last = std::mem::take(&mut self.last);
+        let mut held = Vec::new();
+        if (&mut self.reader).take(last).read_to_end(&mut held)? as u64 != last {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // One byte more than the frame has: the checksum is verified before the next frame begins.
+        io::copy(&mut (&mut self.reader).take(self.surplus + 1), &mut io::sink())?;
+        self.held = io::Cursor::new(held);
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for VerifiedRange<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.before > 0 {
+            let read = (&mut self.reader).take(self.before).read(buffer)?;
+            self.before -= read as u64;
+            return Ok(read);
+        }
+        if self.last > 0 {
+            self.verify_last_frame()?;
+        }
+        self.held.read(buffer)
+    }
+}
+
 /// Fails if more is unpacked than was packed, or if reading is cancelled: a few stored bytes can unpack to very many.
 pub(crate) struct Bounded<R> {
     reader: R,
@@ -246,7 +299,8 @@ impl<S: Read + Seek> Archive<S> {
         Ok(Some(count))
     }
 
-    /// Reads a range of the plain stream, starting with the frame it begins in.
+    /// Reads a range of the plain stream, starting with the frame it begins in. What is in the last frame is returned only
+    /// after its checksum was verified.
     pub(crate) fn stretch(&mut self, frames: &[u32], start: u64, end: u64) -> Result<impl Read + use<'_, S>> {
         // Without a frame table, the stream is read from the beginning.
         let (frame, surplus) = match frames {
@@ -260,7 +314,7 @@ impl<S: Read + Seek> Archive<S> {
         if skipped < surplus {
             return Err(EngineError::corrupt("The index points past the archive."));
         }
-        Ok(reader.take(end.saturating_sub(start)))
+        Ok(VerifiedRange::new(reader, start..end, !frames.is_empty()))
     }
 
     /// Finds the entry with this path; also returns the frame table, which is empty if there is none.

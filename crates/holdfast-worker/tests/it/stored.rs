@@ -92,6 +92,31 @@ on_both_engines! {
         }
     }
 
+    async fn a_damaged_file_is_never_downloaded_as_a_complete_one(app: TestApp) {
+        let bench = Bench::new(app).await;
+        let files = [("small", 300_000), ("large", 3_500_000)].map(|(name, bytes)| (name, holdfast_testkit::random(3, bytes)));
+        files.iter().for_each(|(name, bytes)| std::fs::write(bench.source().join(name), bytes).unwrap());
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let (file, client) = (bench.stored_file(&backup), &bench.user.client);
+        let good = std::fs::read(&file).unwrap();
+        let mut refused = 0;
+        for part in 0..40 {
+            let mut bad = good.clone();
+            bad[good.len() / 41 * (part + 1)] ^= 1;
+            std::fs::write(&file, bad).unwrap();
+            for (name, bytes) in &files {
+                let path = format!("/api/backups/{}/download?entry={name}", backup["id"]);
+                let response = client.request(reqwest::Method::GET, &path).bearer_auth(client.token()).send().await.unwrap();
+                let is_found = response.status() == 200;
+                match response.bytes().await {
+                    Ok(received) if is_found => assert!(received == *bytes, "{name}, damaged in part {part}"),
+                    Ok(_) | Err(_) => refused += 1,
+                }
+            }
+        }
+        assert!((20..=60).contains(&refused), "{refused} of 80 were refused");
+    }
+
     async fn deleting_a_task_keeps_its_backups_unless_told_otherwise(app: TestApp) {
         let bench = Bench::new(app).await;
         std::fs::write(bench.source().join("file"), "content").unwrap();
