@@ -188,7 +188,7 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
     if keep_ids {
         execute!(tx, "DELETE FROM users WHERE is_admin AND password_hash IS NULL")?;
     }
-    let mut writer = Writer { keep_ids, ids: HashMap::new(), taken: Taken::default() };
+    let mut writer = Writer { keep_ids, ids: HashMap::new(), owners: HashMap::new(), taken: Taken::default() };
     for table in TABLES {
         // Settings of one installation must not change another that is in use.
         if table.owned.is_none() && !keep_ids {
@@ -231,6 +231,8 @@ struct Writer {
     keep_ids: bool,
     /// From the table and the id in the document to the id here.
     ids: HashMap<(&'static str, i64), i64>,
+    /// From the table and the id in the document to the user here whom the row belongs to.
+    owners: HashMap<(&'static str, i64), i64>,
     taken: Taken,
 }
 
@@ -251,8 +253,12 @@ impl Writer {
                 &format!("has {name}, which is unknown here: it was written by a newer Holdfast"),
             ));
         }
-        let old = row.get("id").and_then(Value::as_i64);
+        let old = row.get("id").and_then(Value::as_i64).filter(|id| *id > 0);
+        if table.has_id && old.is_none() {
+            return Err(wrong(table, "has no id"));
+        }
         let user = self.owner(table, row)?;
+        self.check_references(table, row, user)?;
         let mut cells: Vec<(&str, ColumnKind, Option<Cell>)> = Vec::new();
         for (name, kind) in table.columns {
             let Some(value) = row.get(*name) else { continue };
@@ -293,6 +299,7 @@ impl Writer {
         };
         if let Some(old) = old {
             self.ids.insert((table.name, old), new);
+            self.owners.extend(user.map(|user| ((table.name, old), user)));
             match table.name {
                 "users" => self.taken.users.push(new),
                 "backup_destinations" => {
@@ -357,8 +364,26 @@ impl Writer {
 
     /// The new id of the user whom a row belongs to; `None` for a user, or if nobody owns the rows of the table.
     fn owner(&self, table: &Table, row: &Map<String, Value>) -> Result<Option<i64>> {
-        let Some(old) = row.get("user_id").and_then(Value::as_i64) else { return Ok(None) };
-        self.find("users", old).map(Some).ok_or_else(|| wrong(table, "belongs to nobody"))
+        if !table.columns.iter().any(|(name, _)| *name == "user_id") {
+            return Ok(None);
+        }
+        let user = row.get("user_id").and_then(Value::as_i64).and_then(|old| self.find("users", old));
+        user.map(Some).ok_or_else(|| wrong(table, "belongs to nobody"))
+    }
+
+    /// Everything that a row refers to must belong to the same user.
+    fn check_references(&self, table: &Table, row: &Map<String, Value>, owner: Option<i64>) -> Result<()> {
+        let owner_of = |(name, kind): &(&'static str, ColumnKind)| {
+            let ColumnKind::Ref(other) = kind else { return None };
+            self.owners.get(&(*other, row.get(*name)?.as_i64()?)).copied()
+        };
+        let mut owners = owner.into_iter().chain(table.columns.iter().filter_map(owner_of));
+        let first = owners.next();
+        if owners.all(|owner| Some(owner) == first) {
+            Ok(())
+        } else {
+            Err(wrong(table, "refers to a row of another user"))
+        }
     }
 
     /// Writes what needs the row to exist: its secrets, and references to other rows of its table.
@@ -387,8 +412,12 @@ impl Writer {
                     })?;
                 }
                 (ColumnKind::Own, Some(value)) => {
-                    let other = value.as_i64().and_then(|old| self.find(table.name, old));
+                    let old = value.as_i64();
+                    let other = old.and_then(|old| self.find(table.name, old));
                     let other = other.ok_or_else(|| wrong(table, "refers to another one that is missing"))?;
+                    if old.and_then(|old| self.owners.get(&(table.name, old)).copied()) != owner {
+                        return Err(wrong(table, "refers to a row of another user"));
+                    }
                     with_conn!(tx, conn => {
                         let mut query = QueryBuilder::<Db>::new(&update);
                         query.push_bind(other).push(" WHERE id = ").push_bind(new);

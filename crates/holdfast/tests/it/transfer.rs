@@ -313,6 +313,35 @@ async fn an_export_moves_an_installation_to_another_database() {
         let expected = format!("has a {column} that makes no sense");
         assert!(!refused.status.success() && said.contains(&expected), "{said}");
     }
+    // Nobody gets at another user's rows.
+    for (table, expected) in [
+        ("backup_destinations", "refers to a row of another user"),
+        ("remote_servers", "refers to a row of another user"),
+        ("backups", "refers to a row of another user"),
+    ] {
+        forge(Path::new(file), &forged, |contents| {
+            let mut other = contents["users"][0].clone();
+            (other["id"], other["email"]) = (json!(9999), json!("other@example.org"));
+            contents["users"].as_array_mut().unwrap().push(other);
+            contents[table][0]["user_id"] = json!(9999);
+        });
+        let refused = new.run(&["import", forged.to_str().unwrap()], "a long passphrase\n");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && said.contains(expected), "{table}: {said}");
+    }
+    for (table, row) in [("tags", json!({"user_id": 1, "label": "loose"})), ("remote_servers", json!({"id": 9999}))] {
+        forge(Path::new(file), &forged, |contents| {
+            let rows = contents[table].as_array_mut().unwrap();
+            let mut whole = rows.first().cloned().unwrap_or_else(|| json!({}));
+            ["id", "user_id"].iter().for_each(|name| drop(whole.as_object_mut().unwrap().remove(*name)));
+            row.as_object().unwrap().iter().for_each(|(name, value)| whole[name] = value.clone());
+            rows.push(whole);
+        });
+        let refused = new.run(&["import", forged.to_str().unwrap()], "a long passphrase\n");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        let expected = if table == "tags" { "has no id" } else { "belongs to nobody" };
+        assert!(!refused.status.success() && said.contains(expected), "{table}: {said}");
+    }
     let said = new.succeed(&["import", file], "a long passphrase\n");
     assert!(said.contains("Administrators according to the imported data: "), "{said}");
     let twice = new.run(&["import", file], "a long passphrase\n");
