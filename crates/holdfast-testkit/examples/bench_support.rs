@@ -111,6 +111,7 @@ async fn seed_task(
     number: i64,
 ) -> holdfast_store::Result<i64> {
     let now = SystemClock.now();
+    let hours_later = |hours: i64| from_micros(now.as_microsecond() + hours * 3_600_000_000);
     let input = Input::default()
         .with("remote_server_id", server.0)
         .with("backup_destination_id", destination.0)
@@ -119,11 +120,11 @@ async fn seed_task(
         .with("type", "files")
         .with("source_path", "/var/www/html")
         .with("frequency", "daily")
-        .with("time_to_run_at", "03:00")
+        .with("time_to_run_at", hours_later(22).strftime("%H:%M").to_string())
         .with("maximum_backups_to_keep", 7)
         .with("store_path", "/sites");
     let draft = TaskDraft::check(&mut Errors::default(), &input, None, now).expect("a sound task");
-    // Not due while the benchmark runs.
-    let next = from_micros(now.as_microsecond() + 86_400_000_000 + number * 1_000_000);
+    // Not due while the benchmark runs, and not later than the schedule says, which would be corrected.
+    let next = from_micros(hours_later(12).as_microsecond() + number * 1_000_000);
     Ok(tasks::insert(tx, user, &draft, Some(next), now).await?.0)
 }
