@@ -380,7 +380,9 @@ impl FailureCode {
             Self::TargetNotEmpty => "Choose an empty database or another path, or restore with overwrite.",
             Self::TargetUnwritable => "Give the SSH user permission to write there, or choose another path.",
             Self::RolesMissing => "Create these roles on the server, or restore without owners (no_owner).",
-            Self::TargetFull => "Free some space on the server and restore again.",
+            Self::TargetFull => {
+                "Free some space on the server and restore again, with overwrite if files were written already."
+            }
             Self::DestinationUnavailable => {
                 "The destination did not answer properly. Check its address, or try again later."
             }

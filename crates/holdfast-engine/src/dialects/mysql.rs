@@ -7,7 +7,8 @@ use holdfast_core::database::DatabaseEngine;
 use crate::Engine;
 use crate::archive::Manifest;
 use crate::dialect::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, mismatch, names, size_of,
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, is_of_the_server,
+    mismatch, names, size_of,
 };
 use crate::error::Result;
 use crate::plan::RestoreReport;
@@ -22,6 +23,8 @@ pub(super) struct Mysql;
 static TOOLS: Tools =
     Tools { dump: &MYSQL_DUMP, package: "mariadb-client", all: &["mariadb-dump", "mysqldump", "mariadb", "mysql"] };
 
+/// The databases of the server itself. How names are compared depends on the server, so case never makes a difference.
+const OWN_DATABASES: [&str; 4] = ["information_schema", "performance_schema", "mysql", "sys"];
 const CLIENT: &str = "mysql";
 const DATABASES: &str = "SELECT s.schema_name, COALESCE(SUM(t.data_length + t.index_length), 0) \
     FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
@@ -75,6 +78,9 @@ impl Dialect for Mysql {
         };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content.coverage(), name) {
+            (Coverage::Database(_), Some(name)) if OWN_DATABASES.iter().any(|own| own.eq_ignore_ascii_case(name)) => {
+                Err(is_of_the_server(name))
+            }
             (Coverage::Database(_), Some(name)) => engine.restore_mysql(connection, plan, name, login, context).await,
             (Coverage::Server(_), only) => {
                 Box::pin(engine.restore_mysql_server(connection, plan, only, login, context)).await

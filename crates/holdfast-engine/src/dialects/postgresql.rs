@@ -3,14 +3,15 @@
 use async_trait::async_trait;
 use holdfast_core::content::{Content, Coverage};
 use holdfast_core::database::DatabaseEngine;
+use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::archive::Manifest;
 use crate::dialect::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, mismatch, names, size_of,
-    unless_cancelled,
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, is_of_the_server,
+    mismatch, names, size_of, unless_cancelled,
 };
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
 use crate::source::PlainSink;
@@ -23,6 +24,10 @@ pub(super) struct Postgresql;
 static TOOLS: Tools =
     Tools { dump: &["pg_dump"], package: "postgresql-client", all: &["pg_dump", "pg_dumpall", "pg_restore", "psql"] };
 
+/// New databases are copies of these.
+const TEMPLATES: [&str; 2] = ["template0", "template1"];
+/// The longest name of a database, in bytes. The server cuts longer ones, and would restore into another database.
+const LONGEST_NAME: usize = 63;
 const CLIENT: &str = "psql";
 const DATABASES: &str = "SELECT datname || chr(9) || CASE WHEN has_database_privilege(datname, 'CONNECT') THEN \
     pg_database_size(datname) ELSE 0 END FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY datname";
@@ -80,6 +85,11 @@ impl Dialect for Postgresql {
         };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content.coverage(), name) {
+            (Coverage::Database(_), Some(name)) if TEMPLATES.contains(&name) => Err(is_of_the_server(name)),
+            (Coverage::Database(_), Some(name)) if name.len() > LONGEST_NAME => {
+                let message = format!("The name {name} is longer than {LONGEST_NAME} bytes. Nothing was changed.");
+                Err(EngineError::new(FailureCode::NotSupported, message))
+            }
             (Coverage::Database(_), Some(name)) => {
                 engine.restore_postgres(connection, plan, name, login, context).await
             }

@@ -80,6 +80,13 @@ impl Engine {
             },
             prepared => prepared?,
         };
+        if let (false, false, Some(run)) = (plan.overwrite, target.is_empty(), plan.unfinished_run) {
+            let message = format!(
+                "Restore {run} into this folder was interrupted, so files in it may be incomplete, and without overwrite \
+                 they would be kept. Restore with overwrite, or into an empty folder. Nothing was written."
+            );
+            return Err(EngineError::new(FailureCode::TargetNotEmpty, message));
+        }
         if plan.options.restore_devices && !target.is_root {
             context.log.warn("Device nodes can only be restored by root; they are skipped.");
         }
@@ -170,6 +177,7 @@ impl Engine {
     ) -> Result<TargetFacts> {
         const SCRIPT: &str = r#"
 t=$1
+command -v tar >/dev/null 2>&1 || exit 98
 if [ -d "$t" ]; then
   # A folder that cannot be listed is not an empty one.
   if ls -A -- "$t" >/dev/null 2>&1 && [ "$(ls -A -- "$t" | head -n 2 | wc -c)" -eq 0 ]; then echo empty; else echo used; fi
@@ -179,7 +187,6 @@ elif [ -n "$2" ]; then
   while [ ! -e "$t" ]; do t=${t%/*}; [ -n "$t" ] || t=/; done
 else mkdir -p -- "$t" || exit 97; echo missing; fi
 [ -w "$t" ] || exit 97
-command -v tar >/dev/null 2>&1 || exit 98
 case $(tar --version 2>&1) in *'GNU tar'*) echo gnu ;; *bsdtar*) echo bsd ;; *) echo other ;; esac
 id -u
 getconf NAME_MAX "$t" 2>/dev/null || echo unknown

@@ -33,12 +33,22 @@ T=$t/ awk '{ m = $2; gsub(/\\040/, " ", m); gsub(/\\011/, "\t", m)
   head -n 500 | while IFS= read -r m; do say "$m" "${m#"$t/"}"; done
 "#;
 /// Prints how many bytes the files at the paths on standard input take, for each file system. Files with further hard
-/// links do not count, since their content stays. Prints nothing if `stat` cannot tell.
+/// links do not count, since their content stays, nor do files in folders that are reached through links, since nothing
+/// is written there. Prints nothing if `stat` cannot tell.
 const REPLACED: &str = r#"
 cd -- "$1" || exit 97
 stat -c %b . >/dev/null 2>&1 || exit 0
 t=$(pwd -P); t=${t%/}
-xargs -0 stat -c '%b %h %m' -- 2>/dev/null | T=$t/ awk '
+T=$t xargs -0 sh -c 'l=//
+for p do
+  shift
+  d=${p%/*}
+  if [ "$d" != "$l" ]; then l=$d; k=$(cd -P -- "$d" 2>/dev/null && pwd -P && echo .); w=$T${d#.}; w=${w:-/}; fi
+  [ "$k" = "$w
+." ] && set -- "$@" "$p"
+done
+[ $# -eq 0 ] || stat -c "%b %h %m" -- "$@" 2>/dev/null
+:' sh | T=$t/ awk '
 $2 == 1 { b = $1; sub(/^[0-9]+ [0-9]+ /, ""); if (index($0, ENVIRON["T"]) == 1) m = substr($0, length(ENVIRON["T"]) + 1); else m = ""; s[m] += b }
 END { print "0 "; for (m in s) printf "%.0f %s\n", s[m] * 512, m }'
 "#;

@@ -72,7 +72,7 @@ impl Job for Restore {
             }
             Some(RestoreTarget::Path { path, .. }) => format!(
                 "Files may have been written to {path} on the server, and the last ones may be incomplete. Restore \
-                 again to complete them."
+                 again with overwrite, or into an empty folder, to get complete ones."
             ),
             Some(RestoreTarget::Database { .. }) => left(true).to_owned(),
             None => String::new(),

@@ -65,6 +65,15 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     assert_successful(&run);
     assert_eq!(mariadb.sql("mine", "SELECT a FROM w").trim(), "2");
 
+    // The server needs its own databases.
+    for name in ["mysql", "SYS", "performance_schema", "Information_Schema"] {
+        let run = bench.restore(&backup, json!({"database_name": name, "overwrite": true})).await;
+        assert_failed(&run, "not_supported");
+        assert!(output(&run).contains("belongs to the database server itself"), "{}", output(&run));
+    }
+    assert_eq!(mariadb.sql("mysql", "SHOW TABLES LIKE 'global_priv'").trim(), "global_priv");
+    assert_eq!(mariadb.sql("", "SHOW DATABASES LIKE '%holdfast%'").trim(), "");
+
     // Existing content is removed only after the whole dump was loaded.
     mariadb.sql("copy", "CREATE TABLE precious (a INT)");
     assert_failed(&bench.restore(&backup, json!({"database_name": "copy"})).await, "target_not_empty");

@@ -169,6 +169,14 @@ async fn a_database_goes_to_another_server_and_back_over_what_is_there() {
     let options = json!({"database_name": "shop", "database_engine": "postgresql"});
     let backup = bench.back_up(task(&bench, options).await).await;
 
+    // New databases are copies of template1, and longer names would be cut.
+    for name in ["template0", "template1", &"a".repeat(64)] {
+        let run = bench.restore(&backup, json!({"database_name": name, "overwrite": true})).await;
+        assert_failed(&run, "not_supported");
+        assert!(output(&run).contains("Nothing was changed."), "{}", output(&run));
+    }
+    assert_eq!(psql(&postgres, "template1", "SELECT to_regclass('t') IS NULL"), "t");
+
     // Neither objects that depend on restored ones nor an open session prevent a restore.
     psql(&postgres, "shop", "DELETE FROM own.t; CREATE VIEW later AS SELECT * FROM own.t");
     let run = bench.restore(&backup, json!({"database_name": "shop"})).await;

@@ -576,10 +576,51 @@ async fn a_full_disk_at_a_restore_has_its_own_class_and_says_what_was_written() 
             return;
         }
         let run = bench.restore(&backup, json!({"path": target})).await;
+        let grown = Command::new("mount").args(["-o", "remount,size=20m"]).arg(&target).status();
+        // The files of the first restore may be incomplete, and would be kept.
+        let kept = bench.restore(&backup, json!({"path": target})).await;
+        let whole = bench.restore(&backup, json!({"path": target, "overwrite": true})).await;
+        let is_same = |number: u64| {
+            std::fs::read(target.join(format!("{number}"))).unwrap() == holdfast_testkit::random(number, 400_000)
+        };
+        let same = (0..8).filter(|number| is_same(*number)).count();
+        let again = bench.restore(&backup, json!({"path": target})).await;
         assert!(Command::new("umount").arg(&target).status().unwrap().success());
+        assert!(grown.unwrap().success());
         assert_failed(&run, "target_full");
         assert!(output(&run).contains("were written to"), "{}", output(&run));
+        assert_failed(&kept, "target_not_empty");
+        assert!(output(&kept).contains("was interrupted, so files in it may be incomplete"), "{}", output(&kept));
+        assert_successful(&whole);
+        assert_eq!(same, 8);
+        assert_successful(&again);
     }
+}
+
+/// A server with a shell, but without tar, is written to over SFTP.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_folder_gets_the_mode_of_the_source_without_tar_too() {
+    let tools = tempfile::tempdir().unwrap();
+    for folder in ["/usr/bin", "/bin"] {
+        for tool in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
+            let link = tools.path().join(tool.file_name());
+            if tool.file_name() != "tar" && tool.file_name() != "bsdtar" && !link.exists() {
+                let _exists = symlink(tool.path(), link);
+            }
+        }
+    }
+    let server = SshServer::builder().set_env("PATH", tools.path().to_str().unwrap()).start();
+    let bench = bench(server).await;
+    std::fs::write(bench.source().join("file"), "content").unwrap();
+    std::fs::set_permissions(bench.source(), std::fs::Permissions::from_mode(0o2750)).unwrap();
+    let backup = bench.back_up(bench.task(json!({})).await).await;
+    let dry = bench.restore(&backup, json!({"path": bench.target(), "dry_run": true})).await;
+    let run = bench.restore(&backup, json!({"path": bench.target()})).await;
+    assert_successful(&run);
+    assert!(output(&run).contains("writing over SFTP"), "{}", output(&run));
+    assert!(output(&dry).contains("2 entries") && output(&run).contains("2 entries"), "{}", output(&dry));
+    assert_eq!(std::fs::metadata(bench.target()).unwrap().permissions().mode() & 0o7777, 0o2750);
+    assert_eq!(std::fs::read_to_string(bench.target().join("file")).unwrap(), "content");
 }
 
 /// tar itself would continue with the next file, and replace each existing file by an empty one.
@@ -612,6 +653,21 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     std::fs::write(target.join("other"), vec![1; 4_000_000]).unwrap();
     let beside = bench.restore(&backup, json!({"path": target})).await;
     let is_added = target.join("99").exists();
+    // Files behind a link stay as well.
+    let elsewhere = bench.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    fill(&elsewhere, 40_000);
+    let linked = {
+        let source = bench.source();
+        let moved = source.join("moved");
+        std::fs::create_dir(&moved).unwrap();
+        fill(&moved, 40_000);
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        std::fs::remove_dir_all(&moved).unwrap();
+        symlink(&elsewhere, target.join("moved")).unwrap();
+        bench.restore(&backup, json!({"path": target, "overwrite": true})).await
+    };
+    std::fs::remove_file(target.join("moved")).unwrap();
     // Replaced files free space.
     std::fs::remove_file(target.join("other")).unwrap();
     fill(&target, 35_000);
@@ -626,6 +682,8 @@ async fn a_restore_over_what_is_there_needs_room_before_it_writes() {
     assert_failed(&beside, "target_full");
     assert!(output(&beside).contains("on the server. Nothing was written."), "{}", output(&beside));
     assert!(!is_added);
+    assert_failed(&linked, "target_full");
+    assert!(output(&linked).contains("Nothing was written."), "{}", output(&linked));
     assert_successful(&again);
     assert!(new);
 }
