@@ -1,6 +1,6 @@
-//! The port through which use cases read the contents of stored backups, implemented in the worker crate
-//! with the engine. Reading a backup
-//! for a user is the only thing that a request itself does at a destination; everything else there is a run.
+//! The port through which use cases read the contents of stored backups, implemented in the worker crate with the
+//! engine. Reading a backup for a user is the only thing that a request itself does at a destination; everything else
+//! there is a run.
 
 use async_trait::async_trait;
 use bytes::Bytes;

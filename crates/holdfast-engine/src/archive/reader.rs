@@ -125,14 +125,14 @@ impl<R: Read> VerifiedRange<R> {
     }
 
     fn verify_last_frame(&mut self) -> io::Result<()> {
-        let last = std::mem::take(&mut self.last);
         let mut held = Vec::new();
-        if (&mut self.reader).take(last).read_to_end(&mut held)? as u64 != last {
+        if (&mut self.reader).take(self.last).read_to_end(&mut held)? as u64 != self.last {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         // One byte more than the frame has: the checksum is verified before the next frame begins.
         io::copy(&mut (&mut self.reader).take(self.surplus + 1), &mut io::sink())?;
-        self.held = io::Cursor::new(held);
+        // Only now: after an error, another read must not look like the end.
+        (self.held, self.last) = (io::Cursor::new(held), 0);
         Ok(())
     }
 }

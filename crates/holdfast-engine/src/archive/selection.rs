@@ -274,7 +274,7 @@ struct Links {
 }
 
 /// Called for every requested member that is not written.
-type OnLeft = Box<dyn FnMut(&str, SkipReason) + Send>;
+type OnSkipped = Box<dyn FnMut(&str, SkipReason) + Send>;
 
 pub(crate) struct Selection {
     choice: Choice,
@@ -288,7 +288,7 @@ pub(crate) struct Selection {
     /// Members that are not restored, whatever exists in the target; hard links to them are not restored either.
     skipped: HashMap<u64, SkipReason>,
     counted: Counted,
-    on_skipped: OnLeft,
+    on_skipped: OnSkipped,
 }
 
 impl Selection {
