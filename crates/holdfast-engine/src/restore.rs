@@ -25,15 +25,14 @@ mod questions;
 
 use crate::Engine;
 use crate::context::Context;
-use crate::dialect::{DatabaseRestore, RestoreInto};
+use crate::dialect::{DatabaseRestore, RestoreInto, mismatch};
 use crate::dialects;
-use crate::error::{EngineError, Result};
+use crate::error::Result;
 use crate::plan::{RestorePlan, RestoreReport, RestoreTarget};
 use crate::remote::{self, Remote, connect};
 
 impl Engine {
     pub async fn restore(&self, plan: &RestorePlan, context: &Context) -> Result<RestoreReport> {
-        let mismatch = || EngineError::internal("the restore target does not match the content of the backup");
         let engine = plan.backup.content.database_engine();
         if matches!(plan.target, RestoreTarget::Path { .. }) != plan.backup.content.goes_to_path() {
             return Err(mismatch());

@@ -58,7 +58,7 @@ const FIRST_PAGE: i64 = 40;
 /// How many pages are read at most, which bounds how long other workers wait for their turn to choose.
 const CLAIM_PAGES: usize = 100;
 
-/// LongRunCapacity for short runs that are reserved for users who have none running.
+/// Places for short runs that are reserved for users who have none running.
 const RESERVED_FOR_OTHERS: usize = 2;
 
 /// The loads of the runs `r` for which a condition holds. A dry run of a restore writes nothing.

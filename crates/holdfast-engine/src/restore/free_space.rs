@@ -172,8 +172,8 @@ impl Engine {
             let (needed, space) = (shown(mount.needed), shown(mount.free.saturating_add(freed(mount))));
             if replaced.is_none() {
                 context.log.warn(format!(
-                    "The restore needs {needed}{place}, and there is room for {space} on the server, not counting the files that \
-                     would be replaced."
+                    "The restore needs {needed}{place}, and there is room for {space} on the server, not counting the \
+                     files that would be replaced."
                 ));
                 continue;
             }

@@ -207,7 +207,8 @@ impl Session<'_> {
         }
         self.context.log.line(match (has_accounts, self.plan.options.no_owner) {
             (true, false) => format!(
-                "Users and privileges {verb} set to what they were in the backup; others stay, and so does the account of this restore."
+                "Users and privileges {verb} set to what they were in the backup; others stay, and so does the account \
+                 of this restore."
             ),
             (true, true) => "Users and privileges stay as they are.".to_owned(),
             (false, _) => "Users and privileges are not restored.".to_owned(),

@@ -88,10 +88,10 @@ pub(crate) async fn send(
     let mut client = open(connection, settings, context).await?;
     context.log.line("The server runs no tar for this user; reading over SFTP.");
     note_folder(&mut client, trimmed(&source.path), context).await;
-    pump_within(Limits::default(), client, source, context, (sink, now)).await
+    send_within(Limits::default(), client, source, context, (sink, now)).await
 }
 
-async fn pump_within(
+async fn send_within(
     limits: Limits,
     mut client: Client,
     source: &FilesSource,

@@ -40,7 +40,7 @@ async fn walk(
         }
         archive
     });
-    let end = pump_within(limits, client, &source, &context, (&mut sink, NOW)).await;
+    let end = send_within(limits, client, &source, &context, (&mut sink, NOW)).await;
     sink.close(end.clone()).await;
     let warnings = context.log.warnings();
     drop(context);
@@ -444,7 +444,7 @@ async fn times_before_1970_do_not_become_those_of_the_next_century() {
     let source = FilesSource { path, excluded: Vec::new(), one_file_system: false };
     let (mut sink, mut receiver) = PlainSink::new();
     let now = Timestamp::from_second(1_790_000_000).unwrap();
-    pump_within(Limits::default(), client, &source, &context, (&mut sink, now)).await.unwrap();
+    send_within(Limits::default(), client, &source, &context, (&mut sink, now)).await.unwrap();
     sink.close(Ok(())).await;
     let mut archive = Vec::new();
     while let Some(Ok(Batch::Chunks(batch))) = receiver.batches.recv().await {
