@@ -365,7 +365,6 @@ on_both_engines! {
         let parts = [
             json!({"path": source, "overwrite": true, "entries": ["file"]}),
             json!({"path": bench.source().join("sub"), "overwrite": true}),
-            json!({"path": source, "overwrite": false}),
             json!({"path": bench.target(), "overwrite": true}),
         ];
         for part in parts {
@@ -373,6 +372,9 @@ on_both_engines! {
             assert_eq!(done["status"], "successful", "{done}");
             assert!(is_held_later(&bench, task).await, "{part}");
         }
+        let refused = bench.restore(&good, json!({"path": source, "overwrite": false})).await;
+        assert_eq!(refused["error_code"], "target_not_empty", "{refused}");
+        assert!(is_held_later(&bench, task).await, "nothing was written");
         std::fs::remove_dir_all(bench.source().join("sub")).unwrap();
         let done = bench.restore(&good, json!({"path": source, "overwrite": true})).await;
         assert_eq!(done["status"], "successful", "{done}");
