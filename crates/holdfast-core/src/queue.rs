@@ -75,6 +75,12 @@ impl Host {
         Self { key, address: format!("{}{through}", text(address)) }
     }
 
+    /// With the key that the machine has just shown.
+    #[must_use]
+    pub fn with_key(self, key: Option<String>) -> Self {
+        Self { key: key.or(self.key), ..self }
+    }
+
     pub fn is(&self, other: &Self) -> bool {
         self.address == other.address || self.key.is_some() && self.key == other.key
     }
@@ -105,6 +111,19 @@ impl Extent {
                 can_be_same(own_engine, other_engine) && can_be_same(own, other)
             }
             (Self::Files(_), Self::Database(..)) | (Self::Database(..), Self::Files(_)) => false,
+        }
+    }
+
+    /// Whether everything in the other is also in this one.
+    pub fn contains(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Files(own), Self::Files(other)) => {
+                let mut inner = names(other);
+                names(own).all(|name| inner.next() == Some(name))
+            }
+            (Self::Database(..), Self::Database(..))
+            | (Self::Files(_), Self::Database(..))
+            | (Self::Database(..), Self::Files(_)) => self.is(other),
         }
     }
 

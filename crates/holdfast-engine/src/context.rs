@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use holdfast_core::Secret;
+use holdfast_core::ids::RunId;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -21,20 +22,19 @@ pub struct Context {
     pub cancel: CancellationToken,
     /// What was learnt about the servers, including the host keys to pin.
     pub contact: Arc<Mutex<Contact>>,
-    /// Called before a restore changes anything on a server.
-    pub on_write: Option<OnWrite>,
+    /// For restores.
+    pub restores: Option<Arc<dyn RestoreRecords>>,
 }
 
-/// Records what a restore does to its server. If recording the start fails, the restore does not begin.
-pub type OnWrite = Arc<dyn Fn(WriteNote) -> BoxFuture<'static, std::result::Result<(), String>> + Send + Sync>;
-
-/// What is recorded about a restore.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WriteNote {
-    /// It is about to change something: for files, below this folder.
-    Begins { folder: Option<String> },
-    /// It has failed and everything it wrote has been removed.
-    Undone,
+/// What is recorded about the restores of a user.
+#[async_trait]
+pub trait RestoreRecords: Send + Sync {
+    /// Finds an earlier restore that may have left incomplete files where this one writes, on this machine.
+    async fn find_unfinished(&self, contact: &Contact) -> std::result::Result<Option<RunId>, String>;
+    /// This one is about to change something. If that cannot be recorded, it does not begin.
+    async fn begin(&self, contact: &Contact) -> std::result::Result<(), String>;
+    /// It has failed, and everything that it wrote has been removed.
+    async fn note_undone(&self) -> std::result::Result<(), String>;
 }
 
 /// What was learnt while connected to a server. Keys are given as fingerprints.
@@ -49,6 +49,8 @@ pub struct Contact {
     pub latency_micros: Option<u64>,
     /// The folder that is read or written on the server, with symbolic links resolved.
     pub folder: Option<String>,
+    /// Whether nothing was in that folder before a restore.
+    pub folder_was_empty: bool,
     /// The databases contained in a backup of a whole server.
     pub databases: Vec<String>,
 }
@@ -58,25 +60,34 @@ impl Context {
     pub fn new(cancel: CancellationToken) -> (Self, mpsc::UnboundedReceiver<String>) {
         let (lines, received) = mpsc::unbounded_channel();
         let log = Log { lines, state: Arc::default() };
-        (Self { progress: Arc::default(), log, cancel, contact: Arc::default(), on_write: None }, received)
+        (Self { progress: Arc::default(), log, cancel, contact: Arc::default(), restores: None }, received)
     }
 
     /// Must be called before anything that a backup could read is changed on a server: from then on, a failed restore
     /// may have left partial data.
     pub(crate) async fn begin_writing(&self) -> Result<()> {
-        let Some(on_write) = &self.on_write else { return Ok(()) };
-        let folder = self.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).folder.clone();
-        on_write(WriteNote::Begins { folder }).await.map_err(|reason| {
+        let Some(restores) = &self.restores else { return Ok(()) };
+        let contact = self.with_contact(|contact| contact.clone());
+        restores.begin(&contact).await.map_err(|reason| {
             EngineError::internal(format!(
                 "{reason} The start of this restore could not be recorded, so nothing was written."
             ))
         })
     }
 
+    /// An earlier restore that may have left incomplete files where this one writes.
+    pub(crate) async fn find_unfinished(&self) -> Result<Option<RunId>> {
+        let Some(restores) = &self.restores else { return Ok(None) };
+        let contact = self.with_contact(|contact| contact.clone());
+        restores.find_unfinished(&contact).await.map_err(|reason| {
+            EngineError::internal(format!("{reason} Earlier restores could not be looked up, so nothing was written."))
+        })
+    }
+
     /// Must be called when a restore failed and everything it wrote has been removed again.
     pub(crate) async fn note_undone(&self) {
-        let Some(on_write) = &self.on_write else { return };
-        if let Err(reason) = on_write(WriteNote::Undone).await {
+        let Some(restores) = &self.restores else { return };
+        if let Err(reason) = restores.note_undone().await {
             self.log.line(format!("Could not record that this restore was undone: {reason}"));
         }
     }

@@ -80,12 +80,6 @@ pub(crate) fn mismatch() -> EngineError {
     EngineError::internal("the restore target does not match the content of the backup")
 }
 
-/// The error for a database that the server itself needs, and that a restore would break.
-pub(crate) fn is_of_the_server(name: &str) -> EngineError {
-    let message = format!("{name} belongs to the database server itself. Choose another name. Nothing was changed.");
-    EngineError::new(FailureCode::NotSupported, message)
-}
-
 /// Whether the output lists this database; without a name, any output will do.
 pub(crate) fn names(stdout: &[u8], wanted: Option<&str>) -> bool {
     let text = String::from_utf8_lossy(stdout).into_owned();

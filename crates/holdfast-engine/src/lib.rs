@@ -35,7 +35,7 @@ mod stored;
 mod thread;
 
 pub use archive::{Archive, Counted, Entry, FRAME_BYTES, Manifest};
-pub use context::{Contact, Context, Log, OnWrite, WriteNote};
+pub use context::{Contact, Context, Log, RestoreRecords};
 pub use destination::{DestinationPlan, DestinationSettings, Journal, VerifiedBlocks};
 pub use download::Download;
 pub use egress::Egress;

@@ -20,6 +20,11 @@ use crate::archive::MysqlFacts;
 /// The database with users and privileges. Its dump holds only their rows, not the tables, which depend on the version
 /// of the server.
 pub(crate) const ACCOUNTS: &str = "mysql";
+/// A condition that excludes the databases that belong to the server itself. Names are case-sensitive on most servers,
+/// and somebody may have created a `sys` of their own where the server has none.
+pub(crate) const NOT_THE_SERVERS: &str = "BINARY schema_name NOT IN ('information_schema', 'performance_schema', \
+    'mysql') AND NOT (BINARY schema_name = 'sys' AND EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = \
+    'sys' AND table_name = 'sys_config')) AND schema_name NOT LIKE '#mysql50#%'";
 /// The longest name of a database, a table or a view.
 pub(crate) const NAME_CHARS: usize = 64;
 /// The prefix of copies that a restore creates next to a database; a number and the database's own name follow.

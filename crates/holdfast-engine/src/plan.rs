@@ -7,7 +7,6 @@ use std::sync::Arc;
 use holdfast_core::backup::RestoreOptions;
 use holdfast_core::content::Content;
 use holdfast_core::destination::DestinationIdentity;
-use holdfast_core::ids::RunId;
 use holdfast_core::storage::Format;
 use holdfast_core::{Secret, Timestamp};
 
@@ -97,8 +96,6 @@ pub struct RestorePlan {
     pub backup: StoredBackup,
     pub server: Server,
     pub overwrite: bool,
-    /// An earlier restore to the same place that may have left incomplete files.
-    pub unfinished_run: Option<RunId>,
     pub options: RestoreOptions,
     pub target: RestoreTarget,
 }

@@ -2,7 +2,7 @@
 //! into a database, is read completely before anything on the server is changed. All data is hashed, and if it turns
 //! out to be damaged, the remote process is ended before it can mistake partial data for a complete restore.
 
-mod database_messages;
+pub(crate) mod database_messages;
 mod dumps;
 pub(crate) mod feed;
 mod files;

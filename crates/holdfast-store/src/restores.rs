@@ -46,24 +46,43 @@ pub async fn insert(tx: &mut Tx, run: RunId, draft: &RestoreDraft) -> Result<()>
     Ok(())
 }
 
-/// Records that a restore is about to change something on its server (for files, below `folder`), and which machine
-/// that is. Returns false if another worker has the run by now.
-pub async fn begin_writing(tx: &mut Tx, run: RunId, epoch: i64, folder: Option<&str>, now: Timestamp) -> Result<bool> {
+/// What is known about the target of a restore when it begins to write.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteTarget<'a> {
+    /// For files, the folder with symbolic links resolved.
+    pub folder: Option<&'a str>,
+    /// Whether nothing was in that folder.
+    pub was_empty: bool,
+    /// The key that the machine has shown.
+    pub host_key: Option<&'a str>,
+}
+
+/// Records that a restore is about to change something on its server, and which machine that is. Returns false if
+/// another worker has the run by now.
+pub async fn begin_writing(
+    tx: &mut Tx,
+    run: RunId,
+    epoch: i64,
+    target: WriteTarget<'_>,
+    now: Timestamp,
+) -> Result<bool> {
     let noted = execute!(
         tx,
-        "UPDATE restores SET writes_at = COALESCE(writes_at, $1), folder = $2,
+        "UPDATE restores SET writes_at = COALESCE(writes_at, $1), folder = $2, found_empty = $5,
              host = (SELECT s.host FROM remote_servers s WHERE s.id = restores.server_id),
              port = (SELECT s.port FROM remote_servers s WHERE s.id = restores.server_id),
-             host_key = (SELECT s.host_key FROM remote_servers s WHERE s.id = restores.server_id),
+             host_key = COALESCE($6, (SELECT s.host_key FROM remote_servers s WHERE s.id = restores.server_id)),
              jump_host = (SELECT j.host FROM remote_servers s JOIN remote_servers j ON j.id = s.jump_server_id
                  WHERE s.id = restores.server_id),
              jump_port = (SELECT j.port FROM remote_servers s JOIN remote_servers j ON j.id = s.jump_server_id
                  WHERE s.id = restores.server_id)
          WHERE run_id = $3 AND EXISTS (SELECT 1 FROM runs WHERE id = $3 AND lease_epoch = $4 AND status = 'running')",
         DbTime(now),
-        folder,
+        target.folder,
         run.0,
-        epoch
+        epoch,
+        target.was_empty,
+        target.host_key
     )?;
     Ok(noted == 1)
 }
@@ -95,6 +114,7 @@ struct WrittenRow {
     database_name: Option<String>,
     entries: String,
     overwrite: bool,
+    found_empty: bool,
     is_undone: bool,
     #[sqlx(try_from = "String")]
     status: RunStatus,
@@ -129,10 +149,24 @@ impl WrittenRow {
         self.extents().iter().any(|own| extents.iter().any(|other| own.overlaps(other)))
     }
 
+    /// Whether both wrote to the same place, or this one to a place around the earlier one's. A path that was requested
+    /// twice may have led to different folders.
+    fn place_of(&self, earlier: &Self) -> (Extent, Extent) {
+        let asked = |row: &Self| target_extent(row.path.clone(), row.database_name.clone(), row.content.as_deref());
+        match (&self.folder, &earlier.folder) {
+            (Some(own), Some(other)) => (Extent::Files(own.clone()), Extent::Files(other.clone())),
+            (None, _) | (_, None) => (asked(self), asked(earlier)),
+        }
+    }
+
     /// Whether it replaced everything that an earlier restore may have left incomplete. For files, it must be of the
-    /// same backup: another one may lack some of them.
+    /// same backup, because another one may lack some of them; or it found an empty folder.
     fn covers(&self, earlier: &Self) -> bool {
-        let is_same_place = self.extents().iter().any(|own| earlier.extents().iter().any(|other| own.is(other)));
+        let (own, other) = self.place_of(earlier);
+        if self.found_empty && own.contains(&other) {
+            return true;
+        }
+        let is_same_place = own.is(&other);
         if !is_same_place || self.path.is_none() {
             return is_same_place;
         }
@@ -160,7 +194,7 @@ pub async fn find_unfinished(
         tx,
         WrittenRow,
         concat!(
-            "SELECT w.run_id, r.backup_id, w.path, w.folder, w.database_name, w.entries, w.overwrite, w.is_undone, r.status,
+            "SELECT w.run_id, r.backup_id, w.path, w.folder, w.database_name, w.entries, w.overwrite, w.found_empty, w.is_undone, r.status,
                  r.finished_at, b.content, w.host AS written_host, w.port AS written_port, w.host_key AS written_key,
                  w.jump_host AS written_jump_host, w.jump_port AS written_jump_port, ",
             host_columns!(),

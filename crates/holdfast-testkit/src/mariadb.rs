@@ -34,6 +34,11 @@ impl MariaDbServer {
         Self::start_with(&["--version=8.0.36"])
     }
 
+    /// A server that ignores case in names.
+    pub fn folding_names() -> Self {
+        Self::start_with(&["--lower-case-table-names=1"])
+    }
+
     fn start_with(options: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("holdfast-my-").tempdir().expect("a temporary folder").keep();
         let user = unprivileged_user();

@@ -6,9 +6,8 @@ use holdfast_app::{App, AppError, Result, ssh_key};
 use holdfast_core::Secret;
 use holdfast_core::backup::{RestoreDraft, RestoreTarget, server_address};
 use holdfast_core::database::DatabaseEngine;
-use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe::Question;
-use holdfast_core::queue::Extent;
 use holdfast_core::source::SourceSpec;
 use holdfast_core::task::TaskSettings;
 use holdfast_engine::ssh::{Credential, KeySeed, Target};
@@ -17,7 +16,7 @@ use holdfast_engine::{
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::servers::{self, ServerRow};
-use holdfast_store::{Store, Tx, destinations, restores, ssh_keys, tasks, users};
+use holdfast_store::{Store, Tx, destinations, ssh_keys, tasks, users};
 
 /// Makes plans; knows where local destinations are.
 #[derive(Debug, Clone)]
@@ -86,14 +85,7 @@ impl Planner {
             }
         };
         let stored = StoredBackup { proven: Some(VerifiedBlocks::default()), ..stored };
-        let plan = RestorePlan {
-            backup: stored,
-            server,
-            overwrite: draft.overwrite,
-            unfinished_run: unfinished(app, backup.user_id, draft).await?,
-            options: draft.options,
-            target,
-        };
+        let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, options: draft.options, target };
         Ok((plan, row.jump_server_id))
     }
 
@@ -191,14 +183,6 @@ pub(crate) fn address(server: &Server) -> String {
         (&target.username, &target.host, target.port)
     }
     server_address(of(&server.target), server.jump.as_ref().map(of))
-}
-
-/// The last restore to the same folder, if it may have left incomplete files there.
-async fn unfinished(app: &App, user: UserId, draft: &RestoreDraft) -> Result<Option<RunId>> {
-    let RestoreTarget::Path { path, .. } = &draft.target else { return Ok(None) };
-    let (mut tx, now) = (app.store.read().await?, app.now());
-    let Some(host) = servers::find_host(&mut tx, draft.server).await? else { return Ok(None) };
-    Ok(restores::find_unfinished(&mut tx, user, &host, &[Extent::Files(path.clone())], (now, now)).await?)
 }
 
 fn target(row: &ServerRow, key: &Secret) -> Result<Target> {

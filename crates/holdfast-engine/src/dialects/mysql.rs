@@ -7,12 +7,13 @@ use holdfast_core::database::DatabaseEngine;
 use crate::Engine;
 use crate::archive::Manifest;
 use crate::dialect::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, is_of_the_server,
-    mismatch, names, size_of,
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, mismatch, names, size_of,
 };
 use crate::error::Result;
+use crate::mysql::NAME_CHARS;
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
+use crate::restore::database_messages::name_too_long;
 use crate::source::PlainSink;
 use crate::source::database::{DatabasePlan, Login, answered};
 use crate::source::mysql::{MYSQL_DUMP, mysql_text, query};
@@ -23,8 +24,6 @@ pub(super) struct Mysql;
 static TOOLS: Tools =
     Tools { dump: &MYSQL_DUMP, package: "mariadb-client", all: &["mariadb-dump", "mysqldump", "mariadb", "mysql"] };
 
-/// The databases of the server itself. How names are compared depends on the server, so case never makes a difference.
-const OWN_DATABASES: [&str; 4] = ["information_schema", "performance_schema", "mysql", "sys"];
 const CLIENT: &str = "mysql";
 const DATABASES: &str = "SELECT s.schema_name, COALESCE(SUM(t.data_length + t.index_length), 0) \
     FROM information_schema.schemata s LEFT JOIN information_schema.tables t ON t.table_schema = s.schema_name \
@@ -78,8 +77,8 @@ impl Dialect for Mysql {
         };
         let Remote { connection, context, .. } = at;
         match (plan.backup.content.coverage(), name) {
-            (Coverage::Database(_), Some(name)) if OWN_DATABASES.iter().any(|own| own.eq_ignore_ascii_case(name)) => {
-                Err(is_of_the_server(name))
+            (Coverage::Database(_), Some(name)) if name.chars().count() > NAME_CHARS => {
+                Err(name_too_long(name, &format!("{NAME_CHARS} characters")))
             }
             (Coverage::Database(_), Some(name)) => engine.restore_mysql(connection, plan, name, login, context).await,
             (Coverage::Server(_), only) => {

@@ -3,17 +3,17 @@
 use async_trait::async_trait;
 use holdfast_core::content::{Content, Coverage};
 use holdfast_core::database::DatabaseEngine;
-use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::archive::Manifest;
 use crate::dialect::{
-    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, is_of_the_server,
-    mismatch, names, size_of, unless_cancelled,
+    DatabaseRestore, Dialect, HALF_REPLACED, Listed, RestoreInto, Size, Tools, counted_lines, mismatch, names, size_of,
+    unless_cancelled,
 };
-use crate::error::{EngineError, Result};
+use crate::error::Result;
 use crate::plan::RestoreReport;
 use crate::remote::Remote;
+use crate::restore::database_messages::{is_of_the_server, name_too_long};
 use crate::source::PlainSink;
 use crate::source::database::{DatabasePlan, Login, answered};
 use crate::source::postgres::{self, query};
@@ -87,8 +87,7 @@ impl Dialect for Postgresql {
         match (plan.backup.content.coverage(), name) {
             (Coverage::Database(_), Some(name)) if TEMPLATES.contains(&name) => Err(is_of_the_server(name)),
             (Coverage::Database(_), Some(name)) if name.len() > LONGEST_NAME => {
-                let message = format!("The name {name} is longer than {LONGEST_NAME} bytes. Nothing was changed.");
-                Err(EngineError::new(FailureCode::NotSupported, message))
+                Err(name_too_long(name, &format!("{LONGEST_NAME} bytes")))
             }
             (Coverage::Database(_), Some(name)) => {
                 engine.restore_postgres(connection, plan, name, login, context).await

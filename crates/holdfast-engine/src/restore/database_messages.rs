@@ -25,3 +25,19 @@ pub(super) fn not_held(name: &str) -> EngineError {
 pub(super) fn not_empty(name: &str) -> EngineError {
     EngineError::new(FailureCode::TargetNotEmpty, format!("The database {name} is not empty; nothing was changed."))
 }
+
+/// The error for a database that the server itself needs, and that a restore would break.
+pub(crate) fn is_of_the_server(name: &str) -> EngineError {
+    let message = format!(
+        "{} belongs to the database server itself, so it is not replaced. Choose another name, or restore other databases \
+         of this backup one by one. Nothing was changed.",
+        name_text(name.as_bytes())
+    );
+    EngineError::new(FailureCode::NotSupported, message)
+}
+
+/// The error for a name that the server would refuse or, worse, cut.
+pub(crate) fn name_too_long(name: &str, longest: &str) -> EngineError {
+    let message = format!("The name {} is longer than {longest}. Nothing was changed.", name_text(name.as_bytes()));
+    EngineError::new(FailureCode::NotSupported, message)
+}

@@ -80,12 +80,9 @@ impl Engine {
             },
             prepared => prepared?,
         };
-        if let (false, false, Some(run)) = (plan.overwrite, target.is_empty(), plan.unfinished_run) {
-            let message = format!(
-                "Restore {run} into this folder was interrupted, so files in it may be incomplete, and without overwrite \
-                 they would be kept. Restore with overwrite, or into an empty folder. Nothing was written."
-            );
-            return Err(EngineError::new(FailureCode::TargetNotEmpty, message));
+        context.with_contact(|contact| contact.folder_was_empty = target.is_empty());
+        if !plan.overwrite && !target.is_empty() {
+            refuse_incomplete(plan.options.dry_run, context).await?;
         }
         if plan.options.restore_devices && !target.is_root {
             context.log.warn("Device nodes can only be restored by root; they are skipped.");
@@ -135,7 +132,6 @@ impl Engine {
             return self.preview(&plan.backup, selection, context).await;
         }
         let reader = self.open_plain(&plan.backup, context).await?;
-        context.begin_writing().await?;
         let progress = Arc::new(Mutex::new(SentEntries::default()));
         let writing = Writing { reader, selection, written: progress.clone() };
         let restored = match target.flavour {
@@ -296,6 +292,7 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         context: &Context,
     ) -> Result<RestoreReport> {
         let Writing { reader, mut selection, written } = writing;
+        context.begin_writing().await?;
         let script = extract_script(flavour, !selection.overwrites(), plan, path);
         let process = script.start(connection).await?;
         let files = context.progress.clone();
@@ -326,7 +323,8 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         let Writing { mut reader, mut selection, written } = writing;
         let mut client = sftp::open(connection, &self.settings.remote, context).await?;
         context.log.line("The server's tar is not supported; writing over SFTP.");
-        sftp::prepare_target(&mut client, path).await?;
+        sftp::prepare_target(&mut client, path, context).await?;
+        context.begin_writing().await?;
         let (backup, context) = (plan.backup.clone(), context.clone());
         let (root, runtime) = (path.to_owned(), Handle::current());
         let (overwrite, no_owner) = (selection.overwrites(), plan.options.no_owner);
@@ -343,6 +341,20 @@ cd -- "$t" 2>/dev/null && printf %s "$(pwd -P)" | tr '\n\r' '??' || :
         })
         .await
     }
+}
+
+/// Without overwrite, files that an interrupted restore left incomplete would be kept.
+async fn refuse_incomplete(is_dry: bool, context: &Context) -> Result<()> {
+    let Some(run) = context.find_unfinished().await? else { return Ok(()) };
+    let message = format!(
+        "Restore {run}, which wrote here, was interrupted, so files may be incomplete, and without overwrite they would \
+         be kept. Restore with overwrite, or into an empty folder."
+    );
+    if is_dry {
+        context.log.warn(format!("This restore would be refused. {message}"));
+        return Ok(());
+    }
+    Err(EngineError::new(FailureCode::TargetNotEmpty, format!("{message} Nothing was written.")))
 }
 
 /// What a restore of files works with.

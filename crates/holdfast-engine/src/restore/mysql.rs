@@ -70,6 +70,7 @@ impl Engine {
         context: &Context,
     ) -> Result<RestoreReport> {
         let session = Session { engine: self, connection, plan, login, context };
+        session.refuse_the_servers(name).await?;
         let tables = session.count_tables(name).await?;
         if tables > Some(0) && !plan.overwrite {
             return Err(not_empty(name));

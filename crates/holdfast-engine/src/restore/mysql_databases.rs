@@ -7,12 +7,13 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
+use super::database_messages::is_of_the_server;
 use super::mysql_session::Session;
 use super::postgres::CLEANING_UP;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::mysql::quoted;
+use crate::mysql::{NOT_THE_SERVERS, quoted};
 use crate::remote::RemoteSettings;
 use crate::source::mysql::{mysql_text, set_up_sql};
 
@@ -83,6 +84,19 @@ impl Session<'_> {
     pub(super) async fn set_up_of(&self, name: &str) -> Result<Option<MysqlFacts>> {
         let sql = set_up_sql(name);
         Ok(MysqlFacts::parse(&self.query(&sql).await?).filter(MysqlFacts::is_plausible))
+    }
+
+    /// Refuses to restore into a database that the server keeps its own data in: that would destroy the server.
+    pub(super) async fn refuse_the_servers(&self, name: &str) -> Result<()> {
+        let text = mysql_text(name);
+        let sql = format!(
+            "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = {text} AND (BINARY schema_name = {text} \
+             OR @@lower_case_table_names <> 0 OR schema_name LIKE '%schema') AND NOT ({NOT_THE_SERVERS})"
+        );
+        match self.query(&sql).await?.as_str() {
+            "0" => Ok(()),
+            _ => Err(is_of_the_server(name)),
+        }
     }
 
     /// How many tables, routines and events a database has; `None` when there is no such database.

@@ -77,6 +77,7 @@ impl Engine {
         let mut places = Vec::new();
         let chosen = facts.databases.iter().enumerate();
         for (index, database) in chosen.filter(|(_, database)| only.is_none_or(|only| only == database.name)) {
+            session.refuse_the_servers(&database.name).await?;
             let held = session.count_tables(&database.name).await?;
             let before = if held == Some(0) { session.set_up_of(&database.name).await? } else { None };
             let mut place = DatabaseTarget { index, facts: database, held, before, first: database.name.clone() };

@@ -17,14 +17,9 @@ use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::DefinitionKind;
 use crate::mysql::tables;
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, is_copy, is_public};
+use crate::mysql::{ACCOUNTS, DatabaseFacts, NOT_THE_SERVERS, ServerFacts, View, is_copy, is_public};
 use crate::remote::Remote;
 
-/// Excludes the databases that belong to the server itself. Names are case-sensitive, and somebody may have created a
-/// `sys` of their own where the server has none.
-const OTHERS: &str = "BINARY schema_name NOT IN ('information_schema', 'performance_schema', 'mysql') AND NOT (BINARY \
-    schema_name = 'sys' AND EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = 'sys' AND table_name = \
-    'sys_config')) AND schema_name NOT LIKE '#mysql50#%'";
 /// Folders in the server's data directory that it takes for databases.
 const FOLDERS: &str = "SELECT HEX(schema_name) FROM information_schema.schemata WHERE schema_name LIKE '#mysql50#%'";
 /// Where versions of MySQL and MariaDB keep users, roles and privileges. A server has some of these.
@@ -130,7 +125,7 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, sink: &mut Plain
 impl Asking<'_> {
     async fn databases(&self) -> Result<Vec<DatabaseFacts>> {
         let sql = format!(
-            "SELECT CONCAT(HEX(schema_name), ' ', {}) FROM information_schema.schemata WHERE {OTHERS} ORDER BY schema_name",
+            "SELECT CONCAT(HEX(schema_name), ' ', {}) FROM information_schema.schemata WHERE {NOT_THE_SERVERS} ORDER BY schema_name",
             MysqlFacts::COLUMNS
         );
         for folder in self.lines(FOLDERS).await? {

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use holdfast_core::backup::RestoreTarget;
+use holdfast_app::App;
+use holdfast_core::backup::{RestoreDraft, RestoreTarget};
 use holdfast_core::content::Content;
-use holdfast_core::ids::BackupId;
+use holdfast_core::ids::{BackupId, RunId, UserId};
+use holdfast_core::queue::Extent;
 use holdfast_core::source::TaskKind;
-use holdfast_engine::{Context, Counted, Engine, EngineError, OnWrite, RestoreReport, WriteNote};
+use holdfast_engine::{Contact, Context, Counted, Engine, EngineError, RestoreRecords, RestoreReport};
+use holdfast_store::restores::WriteTarget;
 use holdfast_store::runs::RunRow;
-use holdfast_store::{StoreError, Tx, backups, restores};
+use holdfast_store::{StoreError, Tx, backups, restores, servers};
 
 use super::findings::{note_readable, note_unreadable};
 use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
@@ -43,7 +46,14 @@ impl Job for Restore {
         let (plan, jump) = services.planner.restore(&services.app, &backup, &draft).await.map_err(of_app)?;
         contacts.note(&plan.server, draft.server, jump);
         working.context.log.line(format!("Restoring {}.", plan.backup.locator));
-        let context = Context { on_write: Some(write_mark(working)), ..working.context.clone() };
+        let records = Records {
+            app: services.app.clone(),
+            run: run.id,
+            epoch: run.lease_epoch,
+            user: backup.user_id,
+            draft: draft.clone(),
+        };
+        let context = Context { restores: Some(Arc::new(records)), ..working.context.clone() };
         self.report = Some(Box::pin(services.engine.restore(&plan, &context)).await?);
         Ok(())
     }
@@ -80,26 +90,57 @@ impl Job for Restore {
     }
 }
 
-/// Records that a restore is about to change something, and that everything it changed has been undone.
-fn write_mark(working: &Working<'_>) -> OnWrite {
-    let (app, run, epoch) = (working.services.app.clone(), working.run.id, working.run.lease_epoch);
-    Arc::new(move |note| {
-        let app = app.clone();
-        let noting = async move {
-            let mut tx = app.store.begin().await.map_err(|error| error.to_string())?;
-            let noted = match note {
-                WriteNote::Begins { folder } => {
-                    restores::begin_writing(&mut tx, run, epoch, folder.as_deref(), app.now()).await
-                }
-                WriteNote::Undone => restores::note_undone(&mut tx, run, epoch).await,
-            };
-            match noted.map_err(|error| error.to_string())? {
-                true => tx.commit().await.map_err(|error| error.to_string()),
-                false => Err("This worker no longer has the run.".to_owned()),
-            }
+/// The records of a user's restores, for one of them.
+struct Records {
+    app: Arc<App>,
+    run: RunId,
+    epoch: i64,
+    user: UserId,
+    draft: RestoreDraft,
+}
+
+impl Records {
+    /// Commits what was noted, if this worker still has the run.
+    async fn commit(tx: Tx, noted: Result<bool, StoreError>) -> Result<(), String> {
+        match noted.map_err(|error| error.to_string())? {
+            true => tx.commit().await.map_err(|error| error.to_string()),
+            false => Err("This worker no longer has the run.".to_owned()),
+        }
+    }
+
+    async fn try_find_unfinished(&self, contact: &Contact) -> Result<Option<RunId>, StoreError> {
+        let RestoreTarget::Path { path, .. } = &self.draft.target else { return Ok(None) };
+        let mut tx = self.app.store.read().await?;
+        let Some(host) = servers::find_host(&mut tx, self.draft.server).await? else { return Ok(None) };
+        let host = host.with_key(contact.host_key.clone());
+        let extents: Vec<Extent> = [path].into_iter().chain(&contact.folder).cloned().map(Extent::Files).collect();
+        let now = self.app.now();
+        restores::find_unfinished(&mut tx, self.user, &host, &extents, (now, now)).await
+    }
+}
+
+#[async_trait]
+impl RestoreRecords for Records {
+    async fn find_unfinished(&self, contact: &Contact) -> Result<Option<RunId>, String> {
+        self.try_find_unfinished(contact).await.map_err(|error| error.to_string())
+    }
+
+    async fn begin(&self, contact: &Contact) -> Result<(), String> {
+        let target = WriteTarget {
+            folder: contact.folder.as_deref(),
+            was_empty: contact.folder_was_empty,
+            host_key: contact.host_key.as_deref(),
         };
-        Box::pin(noting)
-    })
+        let mut tx = self.app.store.begin().await.map_err(|error| error.to_string())?;
+        let noted = restores::begin_writing(&mut tx, self.run, self.epoch, target, self.app.now()).await;
+        Self::commit(tx, noted).await
+    }
+
+    async fn note_undone(&self) -> Result<(), String> {
+        let mut tx = self.app.store.begin().await.map_err(|error| error.to_string())?;
+        let noted = restores::note_undone(&mut tx, self.run, self.epoch).await;
+        Self::commit(tx, noted).await
+    }
 }
 
 /// What a restore did, in figures.

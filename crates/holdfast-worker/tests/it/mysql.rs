@@ -66,7 +66,7 @@ async fn what_a_mariadb_dump_does_not_say_comes_back_too() {
     assert_eq!(mariadb.sql("mine", "SELECT a FROM w").trim(), "2");
 
     // The server needs its own databases.
-    for name in ["mysql", "SYS", "performance_schema", "Information_Schema"] {
+    for name in ["mysql", "sys", "performance_schema", "Information_Schema"] {
         let run = bench.restore(&backup, json!({"database_name": name, "overwrite": true})).await;
         assert_failed(&run, "not_supported");
         assert!(output(&run).contains("belongs to the database server itself"), "{}", output(&run));
@@ -244,6 +244,64 @@ pub async fn mariadb_bench(mariadb: &MariaDbServer, shims: &TempDir, settings: S
     mariadb.create_user("ada", "secret", "*");
     login(&bench, "ada", Some("secret")).await;
     bench
+}
+
+/// Somebody's own database may have the name of one that another server needs for itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_of_a_whole_server_does_not_destroy_the_other_server() {
+    let mariadb = MariaDbServer::start();
+    mariadb.create_user("all", "pass word", "*");
+    let home = tempfile::tempdir().unwrap();
+    let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &mariadb)).start();
+    let bench = Bench::with(TestApp::start(holdfast_testkit::Engine::Sqlite).await, ssh).await;
+    login(&bench, "all", Some("pass word")).await;
+    mariadb.sql("", "DROP DATABASE sys; CREATE DATABASE sys; CREATE TABLE sys.orders (a INT); CREATE DATABASE `MySQL`");
+    mariadb.sql("", "CREATE TABLE `MySQL`.t (a INT); INSERT INTO `MySQL`.t VALUES (7)");
+    mariadb.sql("", "CREATE DATABASE shop; CREATE TABLE shop.t (a INT); INSERT INTO shop.t VALUES (1)");
+    let backup = bench.back_up(task(&bench, json!({"database_engine": "mysql"})).await).await;
+    // Here they are not the server's own.
+    mariadb.sql("", "INSERT INTO sys.orders VALUES (1); DELETE FROM `MySQL`.t");
+    assert_successful(&bench.restore(&backup, json!({"overwrite": true})).await);
+    assert_eq!(mariadb.sql("", "SELECT COUNT(*) FROM sys.orders; SELECT a FROM `MySQL`.t").trim(), "0\n7");
+    let single = task(&bench, json!({"database_engine": "mysql", "database_name": "sys"})).await;
+    let single = bench.back_up(single).await;
+    assert_successful(&bench.restore(&single, json!({"database_name": "sys", "overwrite": true})).await);
+
+    for other in [MariaDbServer::start(), MariaDbServer::folding_names()] {
+        other.create_user("all", "pass word", "*");
+        let home = tempfile::tempdir().unwrap();
+        let ssh = SshServer::builder().set_env("HOME", &mysql_home(home.path(), &other)).start();
+        let login = json!({"database_username": "all", "database_password": "pass word"});
+        let server = add_server(&bench, &ssh, login).await;
+        let held = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema IN ('mysql', 'sys')";
+        let before = other.sql("", held);
+        for changes in [
+            json!({"overwrite": true}),
+            json!({"overwrite": true, "dry_run": true}),
+            json!({"overwrite": true, "database_name": "sys"}),
+        ] {
+            let mut body = json!({"remote_server_id": server});
+            body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            let run = bench.restore(&backup, body).await;
+            assert_failed(&run, "not_supported");
+            assert!(output(&run).contains("belongs to the database server itself"), "{}", output(&run));
+        }
+        let own = json!({"remote_server_id": server, "overwrite": true, "database_name": "MySQL"});
+        let folds = other.sql("", "SELECT @@lower_case_table_names").trim() != "0";
+        let run = bench.restore(&backup, own).await;
+        if folds {
+            assert_failed(&run, "not_supported");
+        } else {
+            assert_successful(&run);
+            other.sql("", "DROP DATABASE `MySQL`");
+        }
+        assert_eq!(other.sql("", held), before);
+        let shop = json!({"remote_server_id": server, "database_name": "shop"});
+        assert_successful(&bench.restore(&backup, shop).await);
+        assert_eq!(other.sql("shop", "SELECT a FROM t").trim(), "1");
+        let long = json!({"remote_server_id": server, "database_name": "x".repeat(65)});
+        assert_failed(&bench.restore(&single, long).await, "not_supported");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

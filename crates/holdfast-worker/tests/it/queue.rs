@@ -8,6 +8,7 @@ use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_store::backups::NewBackup;
 use holdfast_store::copies::NewCopy;
 use holdfast_store::queue::{self, Capacity};
+use holdfast_store::restores::WriteTarget;
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::{due, notices, restores, tasks, users, workers};
 use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
@@ -60,8 +61,9 @@ async fn begin_restore(bench: &Bench, backup: &Value, changes: Value, folder: Op
     if folder.is_some() {
         let mut tx = bench.app.app.store.begin().await.unwrap();
         let (id, now) = (run.id, bench.app.app.now());
-        assert!(restores::begin_writing(&mut tx, id, run.lease_epoch, folder, now).await.unwrap());
-        assert!(!restores::begin_writing(&mut tx, id, run.lease_epoch + 1, folder, now).await.unwrap());
+        let target = WriteTarget { folder, ..WriteTarget::default() };
+        assert!(restores::begin_writing(&mut tx, id, run.lease_epoch, target, now).await.unwrap());
+        assert!(!restores::begin_writing(&mut tx, id, run.lease_epoch + 1, target, now).await.unwrap());
         tx.commit().await.unwrap();
     }
     run

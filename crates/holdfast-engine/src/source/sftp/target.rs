@@ -5,29 +5,55 @@ use std::io::{self, Read};
 use holdfast_core::run::FailureCode;
 use tokio::runtime::Handle;
 
-use super::{NAMED, PIECE_BYTES, failed, trimmed};
+use super::{NAMED, PIECE_BYTES, failed, note_folder, trimmed};
 use crate::archive::{Facts, FileContent, Target, shown};
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::sftp::{Attributes, Client, FileKind, FileWriter, OpenMode, SftpError, StatusCode};
 
-/// Creates the target folder of a restore if it is missing.
-pub(crate) async fn prepare_target(client: &mut Client, path: &str) -> Result<()> {
+/// Creates the target folder of a restore, and the folders above it, if they are missing.
+pub(crate) async fn prepare_target(client: &mut Client, path: &str, context: &Context) -> Result<()> {
     let unwritable = |error: &SftpError| match failed(path.as_bytes(), error) {
         error if matches!(error.code, FailureCode::SourceMissing | FailureCode::SourceUnreadable) => {
             EngineError { code: FailureCode::TargetUnwritable, ..error }
         }
         error => error,
     };
-    match client.stat(trimmed(path)).await {
-        Err(error) if error.is(StatusCode::NoSuchFile) => {
-            client.mkdir(trimmed(path), Attributes::default()).await.map_err(|error| unwritable(&error))
+    let mut missing = Vec::new();
+    let mut folder = trimmed(path);
+    loop {
+        match client.stat(folder).await {
+            Err(error) if error.is(StatusCode::NoSuchFile) && folder.len() > 1 => {
+                missing.push(folder);
+                folder = parent(folder);
+            }
+            found => match found.map_err(|error| unwritable(&error))?.kind() {
+                Some(FileKind::Directory) => break,
+                _ => {
+                    let message = format!("{} is not a folder.", String::from_utf8_lossy(folder));
+                    return Err(EngineError::new(FailureCode::TargetUnwritable, message));
+                }
+            },
         }
-        found => match found.map_err(|error| unwritable(&error))?.kind() {
-            Some(FileKind::Directory) => Ok(()),
-            _ => Err(EngineError::new(FailureCode::TargetUnwritable, format!("{path} is not a folder."))),
-        },
     }
+    for folder in missing.into_iter().rev() {
+        client.mkdir(folder, Attributes::default()).await.map_err(|error| unwritable(&error))?;
+    }
+    note_folder(client, trimmed(path), context).await;
+    Ok(())
+}
+
+/// The folder above an absolute path.
+fn parent(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(end @ 1..) => trimmed_bytes(&path[..end]),
+        Some(0) | None => b"/",
+    }
+}
+
+fn trimmed_bytes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
+    &path[..end]
 }
 
 /// Restores members over SFTP. Used from a thread that may block.
