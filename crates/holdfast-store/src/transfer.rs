@@ -257,6 +257,9 @@ impl Writer {
         if table.has_id && old.is_none() {
             return Err(wrong(table, "has no id"));
         }
+        if old.is_some_and(|old| self.find(table.name, old).is_some()) {
+            return Err(wrong(table, "has the id of another row"));
+        }
         let user = self.owner(table, row)?;
         self.check_references(table, row, user)?;
         let mut cells: Vec<(&str, ColumnKind, Option<Cell>)> = Vec::new();
@@ -295,6 +298,7 @@ impl Writer {
         });
         let (new,) = match new {
             Err(StoreError::Conflict) => return Err(wrong(table, "exists already")),
+            Err(StoreError::Broken(_)) => return Err(wrong(table, "is incomplete")),
             new => new?,
         };
         if let Some(old) = old {

@@ -342,6 +342,13 @@ async fn an_export_moves_an_installation_to_another_database() {
         let expected = if table == "tags" { "has no id" } else { "belongs to nobody" };
         assert!(!refused.status.success() && said.contains(expected), "{table}: {said}");
     }
+    forge(Path::new(file), &forged, |contents| {
+        let rows = contents["remote_servers"].as_array_mut().unwrap();
+        rows.push(rows[0].clone());
+    });
+    let refused = new.run(&["import", forged.to_str().unwrap()], "a long passphrase\n");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("has the id of another row"), "{said}");
     let said = new.succeed(&["import", file], "a long passphrase\n");
     assert!(said.contains("Administrators according to the imported data: "), "{said}");
     let twice = new.run(&["import", file], "a long passphrase\n");
