@@ -362,7 +362,7 @@ impl FailureCode {
             Self::Auth => {
                 "Install your public SSH key on the server for this user; GET /api/ssh-key shows the command."
             }
-            Self::Lost => "The connection broke. This run produced no backup.",
+            Self::Lost => "The connection broke; check the network if that happens again.",
             Self::Stalled => {
                 "Hardly any data arrived for too long. Check the load of the server or destination, and the network."
             }
@@ -414,7 +414,7 @@ impl FailureCode {
             Self::WorkerLost => "The process that had this run went away.",
             Self::Missed => "See why the service was not running at that time.",
             Self::Skipped => "Let the task run less often if this keeps happening.",
-            Self::NotSupported => "This version cannot do that.",
+            Self::NotSupported => "Holdfast does not support that.",
             Self::Internal => "This is a bug in Holdfast. See its log for details.",
         }
     }

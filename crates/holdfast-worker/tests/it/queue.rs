@@ -389,6 +389,50 @@ on_both_engines! {
         assert!(!is_held_later(&bench, task).await);
     }
 
+    /// Without overwrite, what an interrupted restore left incomplete would be kept, however its folder is reached.
+    async fn an_interrupted_restore_is_known_by_its_folder_and_machine(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let good = bench.back_up(bench.task(json!({})).await).await;
+        let folder = |name: &str| bench.target().join(name);
+        for name in ["one/x", "two/x"] {
+            std::fs::create_dir_all(folder(name)).unwrap();
+            std::fs::write(folder(name).join("file"), "conte").unwrap();
+        }
+        std::os::unix::fs::symlink(folder("one"), folder("link")).unwrap();
+        let resolved = folder("one/x").canonicalize().unwrap().display().to_string();
+        let run = begin_restore(&bench, &good, json!({"path": folder("link/x")}), Some(&resolved)).await;
+        end_early(&bench, &run, RunStatus::Cancelled, FailureCode::Cancelled).await;
+        let body = json!({"label": "same", "ip_address": "localhost", "port": bench.ssh.port(),
+            "username": bench.ssh.username()});
+        let same = bench.user.client.post("/api/remote-servers", body).await.id(201);
+        let refused = async |body: Value| {
+            let run = bench.restore(&good, body.clone()).await;
+            assert_eq!((run["status"].as_str(), run["error_code"].as_str()), (Some("failed"), Some("target_not_empty")));
+            assert!(run["output"].as_str().unwrap().contains("was interrupted"), "{body}: {run}");
+        };
+        refused(json!({"path": folder("one/x")})).await;
+        refused(json!({"path": folder("one/x"), "remote_server_id": same})).await;
+        refused(json!({"path": bench.target()})).await;
+        let dry = bench.restore(&good, json!({"path": folder("one/x"), "dry_run": true})).await;
+        assert_eq!(dry["status"], "successful", "{dry}");
+        assert!(dry["output"].as_str().unwrap().contains("would be refused"), "{dry}");
+        // The same path leads elsewhere now.
+        std::fs::remove_file(folder("link")).unwrap();
+        std::os::unix::fs::symlink(folder("two"), folder("link")).unwrap();
+        let done = bench.restore(&good, json!({"path": folder("link/x"), "overwrite": true})).await;
+        assert_eq!(done["status"], "successful", "{done}");
+        refused(json!({"path": folder("one/x")})).await;
+        assert_eq!(std::fs::read_to_string(folder("one/x/file")).unwrap(), "conte");
+        // An empty folder has nothing incomplete in it.
+        std::fs::remove_file(folder("one/x/file")).unwrap();
+        for _ in 0..2 {
+            let done = bench.restore(&good, json!({"path": folder("one/x")})).await;
+            assert_eq!(done["status"], "successful", "{done}");
+        }
+        assert_eq!(std::fs::read_to_string(folder("one/x/file")).unwrap(), "content");
+    }
+
     /// A partial restore is remembered when an older backup is restored over it, when its server changes or is deleted,
     /// when somebody approves a backup of another source, and whatever the clock says.
     async fn a_place_that_is_half_restored_stays_so_whatever_changes_around_it(app: TestApp) {

@@ -590,7 +590,7 @@ async fn a_full_disk_at_a_restore_has_its_own_class_and_says_what_was_written() 
         assert_failed(&run, "target_full");
         assert!(output(&run).contains("were written to"), "{}", output(&run));
         assert_failed(&kept, "target_not_empty");
-        assert!(output(&kept).contains("was interrupted, so files in it may be incomplete"), "{}", output(&kept));
+        assert!(output(&kept).contains("was interrupted, so files may be incomplete"), "{}", output(&kept));
         assert_successful(&whole);
         assert_eq!(same, 8);
         assert_successful(&again);
@@ -621,6 +621,14 @@ async fn a_new_folder_gets_the_mode_of_the_source_without_tar_too() {
     assert!(output(&dry).contains("2 entries") && output(&run).contains("2 entries"), "{}", output(&dry));
     assert_eq!(std::fs::metadata(bench.target()).unwrap().permissions().mode() & 0o7777, 0o2750);
     assert_eq!(std::fs::read_to_string(bench.target().join("file")).unwrap(), "content");
+    let deep = bench.target().join("new/deep//er/");
+    assert_successful(&bench.restore(&backup, json!({"path": deep})).await);
+    assert_eq!(std::fs::read_to_string(deep.join("file")).unwrap(), "content");
+    // A restore that could not create its folder has written nothing.
+    std::fs::write(bench.target().join("plain"), "").unwrap();
+    let inside = json!({"path": bench.target().join("plain/x")});
+    assert_failed(&bench.restore(&backup, inside).await, "target_unwritable");
+    assert_successful(&bench.restore(&backup, json!({"path": bench.target()})).await);
 }
 
 /// tar itself would continue with the next file, and replace each existing file by an empty one.
