@@ -44,6 +44,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(17, "0017_backup_copies.sql"),
     migration!(18, "0018_long_runs.sql"),
     migration!(19, "0019_restores_into_empty_folders.sql"),
+    migration!(20, "0020_stopping_workers.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

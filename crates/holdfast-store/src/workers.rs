@@ -1,6 +1,7 @@
 //! Worker processes, as they report themselves, and the runs they hold.
 
 use holdfast_core::Timestamp;
+use holdfast_core::ids::RunId;
 use holdfast_core::run::RunKind;
 
 use crate::{DbTime, Result, Tx};
@@ -36,6 +37,19 @@ pub async fn upsert(tx: &mut Tx, name: &str, version: &str, started: Timestamp, 
         DbTime(now)
     )?;
     Ok(())
+}
+
+/// Records that a worker was told to stop.
+pub async fn mark_stopping(tx: &mut Tx, name: &str) -> Result<()> {
+    execute!(tx, "UPDATE workers SET is_stopping = TRUE WHERE name = $1", name)?;
+    Ok(())
+}
+
+/// Whether the worker of a run was told to stop while it held the run.
+pub async fn was_stopping(tx: &mut Tx, run: RunId) -> Result<bool> {
+    let sql =
+        "SELECT EXISTS (SELECT 1 FROM runs r JOIN workers w ON w.name = r.worker WHERE r.id = $1 AND w.is_stopping)";
+    fetch_scalar!(tx, bool, sql, run.0)
 }
 
 /// Deletes workers that were last seen before `before`.

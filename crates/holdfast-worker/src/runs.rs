@@ -21,7 +21,7 @@ use holdfast_core::run::{FailureCode, RunSubject};
 use holdfast_engine::{Context, EngineError};
 use holdfast_store::queue::{self, Capacity};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::tasks;
+use holdfast_store::{tasks, workers};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::backup::Backup;
@@ -134,11 +134,12 @@ pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<(
     if let Some(task) = run.subject.backup_of() {
         tasks::find_locked(&mut tx, task).await?;
     }
+    let is_loss = !workers::was_stopping(&mut tx, lost.run).await?;
     let Some(epoch) = queue::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
     let line = format!("{LOST} {}", job.left_behind(&mut tx, &run).await?);
     runs::append_line(&mut tx, lost.run, epoch, &line, now).await?;
     let code = FailureCode::WorkerLost;
-    let follow_up = FollowUp { run: &run, epoch, code: Some(code), is_loss: true, warnings: run.warnings };
+    let follow_up = FollowUp { run: &run, epoch, code: Some(code), is_loss, warnings: run.warnings };
     let next = follow_up.write(&mut tx, &services.settings, now).await?;
     let outcome = Outcome { run: &run, failure: Some((code, LOST)), next, warnings: run.warnings, now };
     job.tell(&mut tx, services, &outcome).await?;

@@ -185,6 +185,11 @@ impl Worker {
                 self.in_time(Box::pin(self.start_runs(&mut under_way))).await;
             }
         }
+        if under_way.len() > 0
+            && let Err(error) = self.mark_stopping().await
+        {
+            tracing::warn!(%error, "could not record that this worker stops");
+        }
         self.drain(under_way).await;
         if let Err(error) = delivering.await {
             tracing::error!(%error, "deliveries ended unexpectedly");
@@ -295,6 +300,13 @@ impl Worker {
         let mut tx = self.app().store.begin().await?;
         workers::upsert(&mut tx, &self.name, env!("CARGO_PKG_VERSION"), self.started, now).await?;
         workers::delete_silent(&mut tx, later(now, -FORGET_SILENT_SECS)).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Records that this worker was told to stop: if it is killed before its runs have ended, they are not to blame.
+    async fn mark_stopping(&self) -> Result<()> {
+        let mut tx = self.app().store.begin().await?;
+        workers::mark_stopping(&mut tx, &self.name).await?;
         Ok(tx.commit().await?)
     }
 

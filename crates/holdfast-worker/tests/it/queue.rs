@@ -671,6 +671,26 @@ async fn a_task_that_costs_three_workers_in_a_row_is_paused() {
     assert!(resumed["paused_at"].is_null());
 }
 
+/// A supervisor may kill a worker that takes too long to stop. Its runs are not the reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_stop_is_no_loss_even_if_the_worker_is_killed() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    let user = app.user("ada").await;
+    let task = user.task().await;
+    for stops in 1..=4 {
+        run(&user, task).await;
+        assert_eq!(claim(&app, 1, PLENTY).await.len(), 1, "{stops}");
+        let mut tx = app.app.store.begin().await.unwrap();
+        workers::upsert(&mut tx, "elsewhere", "1", app.app.now(), app.app.now()).await.unwrap();
+        workers::mark_stopping(&mut tx, "elsewhere").await.unwrap();
+        tx.commit().await.unwrap();
+        app.pass_secs(61).await;
+        assert_failed(&logs(&user, task).await[stops - 1], "worker_lost");
+        let shown = user.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
+        assert!(shown["paused_at"].is_null(), "after {stops}");
+    }
+}
+
 /// Queues the retry without any worker claiming it.
 async fn queue_retry(app: &TestApp) {
     // After a lost worker the wait may be up to eight times as long.
