@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use holdfast_app::AppError;
+use holdfast_app::{AppError, Outage};
 use holdfast_core::input::Errors;
 use serde::Serialize;
 
@@ -94,7 +94,7 @@ impl IntoResponse for ApiError {
             AppError::NotFound(_) | AppError::Missing(_) => self::error(StatusCode::NOT_FOUND, message),
             AppError::Invalid(errors) => invalid(message, &errors),
             AppError::Conflict(_) => self::error(StatusCode::CONFLICT, message),
-            AppError::Unavailable(reason) | AppError::DestinationAway(reason) => {
+            AppError::Unavailable(Outage { reason, .. }) | AppError::DestinationAway(reason) => {
                 tracing::warn!(reason, "service unavailable");
                 with_retry(self::error(StatusCode::SERVICE_UNAVAILABLE, message), UNAVAILABLE_RETRY_SECS)
             }

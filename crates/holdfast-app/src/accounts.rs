@@ -297,7 +297,7 @@ async fn send_reset(app: &App, email: &str, origin: &Origin) -> Result<()> {
                 .to_owned(),
         link: format!("{}/set-up/{}", app.ports.mailer.base_url(), secret.reveal()),
     };
-    app.ports.mailer.send(mail).await.map_err(AppError::Unavailable)
+    app.ports.mailer.send(mail).await.map_err(AppError::busy)
 }
 
 /// Creates a one-time link; the user's earlier ones become invalid.

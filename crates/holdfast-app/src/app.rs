@@ -1,6 +1,7 @@
 //! What every use case works with: the store, the clock, the limits, and state that is kept between requests.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::Timestamp;
 use holdfast_core::audit::AuditAction;
@@ -13,6 +14,7 @@ use holdfast_store::{DbTime, Store, Tx, audit};
 use tokio::sync::Notify;
 
 use crate::caller::{Caller, LimitKey};
+use crate::checks::LastChecks;
 use crate::identity_providers::IdentityProviders;
 use crate::limiter::Limiter;
 use crate::passwords::Hasher;
@@ -54,6 +56,8 @@ pub struct App {
     pub(crate) sign_ins: Limiter<[u8; 32]>,
     pub(crate) denials: Limiter<(LimitKey, Scope)>,
     pub(crate) hasher: Hasher,
+    pub(crate) last_checks: LastChecks,
+    is_stopping: AtomicBool,
     run_queued: Arc<Notify>,
     notice_written: Arc<Notify>,
 }
@@ -72,6 +76,8 @@ impl App {
             sign_ins: Limiter::default(),
             denials: Limiter::default(),
             hasher: Hasher::default(),
+            last_checks: LastChecks::default(),
+            is_stopping: AtomicBool::new(false),
             run_queued: Arc::default(),
             notice_written: Arc::default(),
         }
@@ -79,6 +85,15 @@ impl App {
 
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The process was told to stop: it still answers, but is not ready for new clients.
+    pub fn begin_stopping(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Queues a run that a user requested. Workers of other processes are notified on commit, those of this process by

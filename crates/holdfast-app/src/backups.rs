@@ -67,7 +67,7 @@ pub async fn download_folder(app: &App, caller: &Caller, id: BackupId, path: &st
 async fn while_waited_for<T>(caller: &Caller, reading: impl Future<Output = Result<T>>) -> Result<T> {
     tokio::select! {
         read = reading => read,
-        () = caller.gone.cancelled() => Err(AppError::Unavailable("the client disconnected".to_owned())),
+        () = caller.gone.cancelled() => Err(AppError::busy("the client disconnected")),
     }
 }
 

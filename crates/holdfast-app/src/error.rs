@@ -28,9 +28,9 @@ pub enum AppError {
     /// The resource is in a state that does not allow this now.
     #[error("{0}")]
     Conflict(Conflict),
-    /// Temporary; the text is for the log.
-    #[error("The service is busy or its database is away. Try again in a moment.")]
-    Unavailable(String),
+    /// Temporary, or until an operator has resolved it.
+    #[error("{}", .0.cause)]
+    Unavailable(Outage),
     /// A destination failed, not the service; the text is for the log.
     #[error("The destination does not answer, or not as it should. Check it, and try again later.")]
     DestinationAway(String),
@@ -39,11 +39,40 @@ pub enum AppError {
     Internal(String),
 }
 
+/// Why the service cannot do its work at the moment.
+#[derive(Debug, Clone)]
+pub struct Outage {
+    pub cause: OutageCause,
+    /// For the log.
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OutageCause {
+    #[error("The service is busy or its database is away. Try again in a moment.")]
+    Busy,
+    #[error("Nothing can be stored, because the disk of Holdfast's database is full. Its operator has to free space.")]
+    DiskFull,
+    #[error(
+        "Nothing can be stored, because Holdfast's database is read-only. Its operator has to make it writable again."
+    )]
+    ReadOnly,
+    #[error("Holdfast's database is damaged. Its operator has to repair or restore it; `holdfast doctor` tells more.")]
+    Damaged,
+}
+
 impl AppError {
+    /// Something is busy or away, and will probably be back soon; the text is for the log.
+    pub fn busy(reason: impl Into<String>) -> Self {
+        Self::Unavailable(Outage { cause: OutageCause::Busy, reason: reason.into() })
+    }
+
     /// What happened, for logs and operators, including details that are not shown to users.
     pub fn reason(&self) -> String {
         match self {
-            Self::Unavailable(reason) | Self::DestinationAway(reason) | Self::Internal(reason) => reason.clone(),
+            Self::Unavailable(Outage { reason, .. }) | Self::DestinationAway(reason) | Self::Internal(reason) => {
+                reason.clone()
+            }
             error => error.to_string(),
         }
     }
@@ -51,10 +80,12 @@ impl AppError {
 
 impl From<StoreError> for AppError {
     fn from(error: StoreError) -> Self {
+        let outage = |cause: OutageCause| Self::Unavailable(Outage { cause, reason: error.to_string() });
         match error {
-            StoreError::Unavailable(text) | StoreError::DiskFull(text) | StoreError::ReadOnly(text) => {
-                Self::Unavailable(text)
-            }
+            StoreError::Unavailable(_) | StoreError::Gone(_) => outage(OutageCause::Busy),
+            StoreError::DiskFull(_) => outage(OutageCause::DiskFull),
+            StoreError::ReadOnly(_) => outage(OutageCause::ReadOnly),
+            StoreError::Damaged(_) => outage(OutageCause::Damaged),
             StoreError::Conflict => Self::Conflict(Conflict::Taken),
             StoreError::InUse => Self::Conflict(Conflict::Changed),
             StoreError::NotText => Self::Invalid(Errors::one("text", Rule::ControlCharacters)),

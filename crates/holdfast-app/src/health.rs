@@ -1,9 +1,15 @@
 //! Health of the installation: whether it can work, and metrics for monitoring.
 
-use holdfast_core::{Timestamp, clock};
-use holdfast_store::figures::{self, Figures};
-use holdfast_store::workers;
+use std::sync::Arc;
+use std::time::Duration;
 
+use holdfast_core::{Timestamp, clock, random};
+use holdfast_store::figures::{self, Figures};
+use holdfast_store::{StoreError, settings, workers};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::checks::Check;
 use crate::{App, Result};
 
 /// The most tasks with their own time series; more would be a burden for the monitoring system.
@@ -16,42 +22,97 @@ const SILENCE_SECS: i64 = 150;
 /// How far back undelivered notices are counted.
 const LATELY_SECS: i64 = 3 * 86_400;
 
-/// The result of one check.
-#[derive(Debug, Clone)]
-pub struct Check {
-    pub name: &'static str,
-    /// What is wrong, and what to do.
-    pub problem: Option<String>,
-}
+/// How long readiness waits for a write.
+const WRITE_WAIT: Duration = Duration::from_secs(8);
+/// How long a result is used again, so that clients cannot cause a write with every request.
+const RESULT_AGE: Duration = Duration::from_secs(1);
+
+/// The whole database is checked for damage this long after the start, and this often.
+const FIRST_CHECK: Duration = Duration::from_secs(5);
+const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
+/// How often it is checked while it is damaged, so that a repair is noticed.
+const CHECK_AGAIN: Duration = Duration::from_secs(600);
 
 /// Whether this process can do its work now.
 pub async fn check(app: &App) -> Vec<Check> {
-    let database = app.store.ping().await.map_err(|error| {
-        tracing::warn!(%error, "the database does not answer");
-        "the database does not answer".to_owned()
-    });
-    if let Err(problem) = database {
-        let unknown = || Some("unknown while the database does not answer".to_owned());
-        return vec![
-            Check { name: "database", problem: Some(problem) },
-            Check { name: "master_key", problem: unknown() },
-            Check { name: "scheduler", problem: unknown() },
-            Check { name: "workers", problem: unknown() },
-        ];
+    if app.is_stopping() {
+        return vec![Check::new("process", Some("stopping; runs in progress may still finish".to_owned()))];
+    }
+    let mut last = app.last_checks.lock().await;
+    if let Some((at, checks)) = last.as_ref()
+        && at.elapsed() < RESULT_AGE
+    {
+        return checks.clone();
+    }
+    let checks = check_now(app).await;
+    *last = Some((Instant::now(), checks.clone()));
+    checks
+}
+
+async fn check_now(app: &App) -> Vec<Check> {
+    let database = check_database(app).await;
+    if let Some(problem) = &database.problem {
+        // What depends on the database is not to blame.
+        let unknown = || Some(format!("unknown, because {problem}"));
+        let rest = ["master_key", "scheduler", "workers"].map(|name| Check::new(name, unknown()));
+        return std::iter::once(database).chain(rest).collect();
     }
     let told = |name: &'static str, looked: Result<Option<String>>| {
         let problem = looked.unwrap_or_else(|error| {
             tracing::warn!(name, reason = error.reason(), "a check failed");
             Some("could not be checked; see the log".to_owned())
         });
-        Check { name, problem }
+        Check::new(name, problem)
     };
     vec![
-        Check { name: "database", problem: None },
+        database,
         told("master_key", check_master_key(app).await),
         told("scheduler", check_scheduler(app).await),
         told("workers", check_workers(app).await),
     ]
+}
+
+async fn check_database(app: &App) -> Check {
+    let written = tokio::time::timeout(WRITE_WAIT, app.store.check_writable(app.now())).await;
+    let slow = || StoreError::Unavailable(format!("it did not accept a write within {} s", WRITE_WAIT.as_secs()));
+    let Err(error) = written.unwrap_or_else(|_| Err(slow())) else { return Check::new("database", None) };
+    let problem = match &error {
+        StoreError::DiskFull(_) => "the disk of the database is full; free some space",
+        StoreError::ReadOnly(_) => "the database is read-only; make it writable again",
+        StoreError::Damaged(_) => "the database is damaged; run `holdfast doctor`",
+        StoreError::Gone(_) => "the file of the database was moved or deleted; stop Holdfast and put it back",
+        StoreError::Unavailable(_) => "the database does not answer",
+        StoreError::Conflict
+        | StoreError::InUse
+        | StoreError::NotText
+        | StoreError::Sealed(_)
+        | StoreError::Broken(_) => "the database does not work; see the log",
+    };
+    tracing::warn!(%error, "the database cannot be written");
+    Check { name: "database", problem: Some(problem.to_owned()), detail: Some(error.to_string()) }
+}
+
+/// Checks the database for damage once a day, and again when a statement runs into it, until `stop`.
+pub async fn watch_database(app: Arc<App>, stop: CancellationToken) {
+    let mut wait = FIRST_CHECK;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+            () = app.store.damage_noticed(), if wait == CHECK_EVERY => {}
+        }
+        wait = match app.store.find_damage(app.now()).await {
+            Ok(None) => CHECK_EVERY,
+            Ok(Some(damage)) => {
+                tracing::error!(damage, "the database is damaged");
+                CHECK_AGAIN
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the database could not be checked for damage");
+                CHECK_AGAIN
+            }
+        };
+    }
 }
 
 async fn check_master_key(app: &App) -> Result<Option<String>> {
@@ -78,6 +139,23 @@ async fn check_workers(app: &App) -> Result<Option<String>> {
     Ok((!is_there).then(|| "no worker has reported for minutes; start `holdfast worker`".to_owned()))
 }
 
+/// The setting with the id of the installation.
+const INSTALLATION: &str = "installation_id";
+
+/// A random text that stays the same for as long as the database lives.
+pub async fn installation_id(app: &App) -> Result<String> {
+    if let Some(id) = settings::find(&mut app.store.read().await?, INSTALLATION).await? {
+        return Ok(id);
+    }
+    let new = random::hex(&random::bytes::<16>());
+    let mut tx = app.store.begin().await?;
+    settings::swap(&mut tx, INSTALLATION, None, &new).await?;
+    // Another process may have been first.
+    let id = settings::find(&mut tx, INSTALLATION).await?;
+    tx.commit().await?;
+    Ok(id.unwrap_or(new))
+}
+
 /// How far this clock is ahead of the database's, in seconds. If the newest record is in the future, the (negative)
 /// difference to that instead.
 pub async fn clock_skew(app: &App) -> Result<i64> {
@@ -94,26 +172,92 @@ pub async fn undelivered(app: &App) -> Result<i64> {
     Ok(figures::count_undelivered(&mut app.store.read().await?, since).await?)
 }
 
-/// Metrics from the database, in the Prometheus text format.
-pub async fn render_figures(app: &App) -> Result<String> {
-    let now = app.now();
+/// The state of tasks and backups, for an operator.
+pub struct Work {
+    pub tasks: std::result::Result<String, String>,
+    pub backups: std::result::Result<String, String>,
+}
+
+/// Whether backups are made and intact; problems name up to `names` tasks.
+pub async fn check_work(app: &App, names: i64) -> Result<Work> {
     let mut tx = app.store.read().await?;
     let found = figures::find(&mut tx).await?;
-    let workers = workers::list(&mut tx).await?;
-    let heard = workers.iter().filter(|worker| seconds_since(now, worker.seen_at.0) <= SILENCE_SECS).count();
+    let named = |tasks: Vec<(String, String)>| {
+        let shown: Vec<String> = tasks.iter().map(|(label, email)| format!("{label:?} of {email}")).collect();
+        shown.join(", ")
+    };
+    let mut bad = Vec::new();
+    let mut count = |number: i64, what: &str| {
+        if number > 0 {
+            bad.push(format!("{number} {what}"));
+        }
+    };
+    count(found.tasks_failed, "failed last time");
+    count(found.tasks_overdue, "overdue");
+    count(found.tasks_held, "keeping old backups because the newest looks wrong");
+    let tasks = if bad.is_empty() {
+        Ok(format!("{} in all, {} paused, none failing", found.tasks, found.tasks_paused))
+    } else {
+        let some = named(figures::list_failing_tasks(&mut tx, names).await?);
+        let some = if some.is_empty() { some } else { format!(", such as {some}") };
+        Err(format!("of {} tasks: {}{some}; their pages say why", found.tasks, bad.join(", ")))
+    };
+    let backups = if found.backups_damaged == 0 {
+        Ok(format!("{} stored, none known to be damaged, {} never verified", found.backups, found.backups_unproven))
+    } else {
+        let some = named(figures::list_damaged_tasks(&mut tx, names).await?);
+        Err(format!(
+            "{} of {} are damaged or missing, such as those of {some}; their pages say what was found",
+            found.backups_damaged, found.backups
+        ))
+    };
+    Ok(Work { tasks, backups })
+}
+
+/// Metrics of the database and from it, in the Prometheus text format. Without the database, those of the database.
+pub async fn render_figures(app: &App) -> String {
+    let found = read_figures(app).await.inspect_err(|error| {
+        tracing::warn!(reason = error.reason(), "metrics cannot be read from the database");
+    });
+    let mut gauges = database_gauges(app, found.is_ok());
     let mut out = String::new();
-    for (name, help, samples) in gauges(&found, now, heard) {
+    if let Ok((found, _)) = &found {
+        gauges.extend(found.iter().cloned());
+    }
+    for (name, help, samples) in gauges {
         out += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
         for (labels, value) in samples {
             out += &format!("{name}{labels} {value}\n");
         }
     }
+    out + &found.map(|(_, successes)| successes).unwrap_or_default()
+}
+
+async fn read_figures(app: &App) -> Result<(Vec<Gauge>, String)> {
+    let now = app.now();
+    let mut tx = app.store.read().await?;
+    let found = figures::find(&mut tx).await?;
+    let workers = workers::list(&mut tx).await?;
+    let heard = workers.iter().filter(|worker| seconds_since(now, worker.seen_at.0) <= SILENCE_SECS).count();
     let name = "holdfast_task_last_success_age_seconds";
-    out += &format!("# HELP {name} Age of the last success; paused tasks have none.\n# TYPE {name} gauge\n");
+    let mut out = format!("# HELP {name} Age of the last success; paused tasks have none.\n# TYPE {name} gauge\n");
     for (task, at) in figures::list_successes(&mut tx, TASKS).await? {
         out += &format!("{name}{{task=\"{task}\"}} {}\n", seconds_since(now, at.0).max(0));
     }
-    Ok(out)
+    Ok((gauges(&found, now, heard), out))
+}
+
+fn database_gauges(app: &App, is_up: bool) -> Vec<Gauge> {
+    let is_damaged = app.store.known_damage().is_some();
+    let mut gauges = vec![
+        ("holdfast_database_up", "Whether the database answers.", vec![("", i64::from(is_up))]),
+        ("holdfast_database_damaged", "Whether the database is damaged.", vec![("", i64::from(is_damaged))]),
+    ];
+    if let Some(free) = app.store.free_bytes() {
+        let free = i64::try_from(free).unwrap_or(i64::MAX);
+        gauges.push(("holdfast_database_free_bytes", "Free space on the disk of the database.", vec![("", free)]));
+    }
+    gauges
 }
 
 type Gauge = (&'static str, &'static str, Vec<(&'static str, i64)>);

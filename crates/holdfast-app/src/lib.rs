@@ -5,6 +5,7 @@ mod app;
 mod authentication;
 mod backup_reader;
 mod caller;
+mod checks;
 mod error;
 mod identity_providers;
 mod limiter;
@@ -38,7 +39,7 @@ pub use app::{App, Limits, Ports};
 pub use authentication::{authenticate, require_scope};
 pub use backup_reader::{BackupReader, Download, EntryItem};
 pub use caller::{Caller, Context, Origin};
-pub use error::{AppError, Resource};
+pub use error::{AppError, Outage, OutageCause, Resource};
 pub use mailer::{Mail, Mailer};
 
 /// The result of every use case.

@@ -52,7 +52,7 @@ impl Hasher {
     }
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        let busy = || AppError::Unavailable("too many sign-ins are waiting".to_owned());
+        let busy = || AppError::busy("too many sign-ins are waiting");
         let _admitted = self.admitted.try_acquire().map_err(|_| busy())?;
         let _running = self.running.acquire().await.map_err(|_| busy())?;
         tokio::task::spawn_blocking(work).await.map_err(|error| AppError::Internal(error.to_string()))

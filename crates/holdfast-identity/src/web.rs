@@ -74,7 +74,7 @@ pub(crate) async fn json(request: RequestBuilder) -> Result<Value> {
 }
 
 pub(crate) fn unavailable(reason: impl std::fmt::Display) -> AppError {
-    AppError::Unavailable(format!("sign-in provider: {reason}"))
+    AppError::busy(format!("sign-in provider: {reason}"))
 }
 
 /// The provider did not confirm who the user is.

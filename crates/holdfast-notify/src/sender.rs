@@ -291,12 +291,7 @@ impl Sender {
     }
 
     async fn mail(&self, address: &str, mail: Result<email::Mail, email::InvalidMail>) -> Result<String, Refusal> {
-        let Some(smtp) = &self.settings.smtp else {
-            return Err(Refusal::passing("No mail server is set; the operator sets one with HOLDFAST_SMTP_URL."));
-        };
-        let from: Mailbox = self.settings.mail_from.parse().map_err(|_| {
-            Refusal::final_("The sender's address is not valid; the operator sets it with HOLDFAST_MAIL_FROM.")
-        })?;
+        let (smtp, from) = self.mail_settings()?;
         let invalid = |invalid: email::InvalidMail| Refusal::final_(invalid.0);
         let message = mail.and_then(|mail| email::assemble(mail, &from, address)).map_err(invalid)?;
         let mailer = {
@@ -313,6 +308,28 @@ impl Sender {
                 Ok(format!("The mail server answered {} {}", answer.code(), shown(&words)))
             }
             Err(error) => Err(smtp_refusal(&error, address)),
+        }
+    }
+
+    fn mail_settings(&self) -> Result<(&Smtp, Mailbox), Refusal> {
+        let Some(smtp) = &self.settings.smtp else {
+            return Err(Refusal::passing("No mail server is set; the operator sets one with HOLDFAST_SMTP_URL."));
+        };
+        let from: Mailbox = self.settings.mail_from.parse().map_err(|_| {
+            Refusal::final_("The sender's address is not valid; the operator sets it with HOLDFAST_MAIL_FROM.")
+        })?;
+        Ok((smtp, from))
+    }
+
+    /// Connects to the mail server and signs in, without sending anything.
+    pub async fn check_mail_server(&self) -> Result<(), Refusal> {
+        let (smtp, from) = self.mail_settings()?;
+        let mailer = self.transport(smtp, &from)?;
+        let silent = || Refusal::passing("The mail server did not answer in time.");
+        match tokio::time::timeout(self.settings.limit * 2, mailer.test_connection()).await.map_err(|_| silent())? {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Refusal::passing("The mail server closed the connection.")),
+            Err(error) => Err(smtp_refusal(&error, "")),
         }
     }
 

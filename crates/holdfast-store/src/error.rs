@@ -2,18 +2,22 @@
 
 use std::io;
 
-/// `Unavailable` is temporary and becomes a 503, as do `DiskFull` and `ReadOnly`, which an operator can resolve;
-/// `Conflict` is a unique value that is taken; `InUse` is a row that others refer to; `NotText` is a text that
+/// `Unavailable` is temporary and becomes a 503, as do `DiskFull`, `ReadOnly`, `Damaged` and `Gone`, which an
+/// operator can resolve; `Conflict` is a unique value that is taken; `InUse` is a row that others refer to; `NotText` is a text that
 /// PostgreSQL cannot store, which is the client's fault; `Sealed` is a secret that cannot be opened; `Broken` is a bug
-/// in Holdfast or a damaged database.
+/// in Holdfast.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the database is not available: {0}")]
     Unavailable(String),
-    #[error("the database is not available: {0}")]
+    #[error("the disk of the database is full: {0}")]
     DiskFull(String),
-    #[error("the database is not available: {0}")]
+    #[error("the database is read-only: {0}")]
     ReadOnly(String),
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
+    #[error("the database is gone: {0}")]
+    Gone(String),
     #[error("that value is taken")]
     Conflict,
     #[error("other rows refer to this one")]
@@ -24,6 +28,16 @@ pub enum StoreError {
     Sealed(String),
     #[error("database error: {0}")]
     Broken(String),
+}
+
+impl StoreError {
+    /// The database itself cannot be used, whatever was asked of it.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::DiskFull(_) | Self::ReadOnly(_) | Self::Damaged(_) | Self::Gone(_) => true,
+            Self::Conflict | Self::InUse | Self::NotText | Self::Sealed(_) | Self::Broken(_) => false,
+        }
+    }
 }
 
 /// Why the store could not be opened. Each message is one line that says what to do.
@@ -55,20 +69,6 @@ impl StartError {
             _ => Self::MasterKey(message),
         }
     }
-
-    /// An error in opening the database.
-    pub(crate) fn of_database(error: sqlx::Error, message: String) -> Self {
-        match StoreError::from(error) {
-            StoreError::DiskFull(_) => Self::DiskFull(message),
-            StoreError::ReadOnly(_) => Self::Permission(message),
-            StoreError::Unavailable(_)
-            | StoreError::Conflict
-            | StoreError::InUse
-            | StoreError::NotText
-            | StoreError::Sealed(_)
-            | StoreError::Broken(_) => Self::Database(message),
-        }
-    }
 }
 
 impl From<sqlx::Error> for StoreError {
@@ -81,6 +81,7 @@ impl From<sqlx::Error> for StoreError {
                 _ if is_not_text(database.code().as_deref()) => Self::NotText,
                 _ if is_disk_full(database.code().as_deref()) => Self::DiskFull(database.message().to_owned()),
                 _ if is_read_only(database.code().as_deref()) => Self::ReadOnly(database.message().to_owned()),
+                _ if is_damaged(database.code().as_deref()) => Self::Damaged(database.message().to_owned()),
                 _ if is_passing(database.code().as_deref()) => Self::Unavailable(database.message().to_owned()),
                 _ => Self::Broken(database.message().to_owned()),
             },
@@ -113,6 +114,11 @@ fn is_read_only(code: Option<&str>) -> bool {
     sqlite_code(code) == Some(8) || code == Some("25006")
 }
 
+/// SQLite: corrupt, not a database. PostgreSQL: damaged data, damaged index, I/O error.
+fn is_damaged(code: Option<&str>) -> bool {
+    matches!(sqlite_code(code), Some(11 | 26)) || matches!(code, Some("XX001" | "XX002" | "58030"))
+}
+
 /// SQLite: busy, locked, I/O error, cannot open. PostgreSQL: connection, transaction rollback, resources, operator
 /// intervention, lock timeout.
 fn is_passing(code: Option<&str>) -> bool {
@@ -137,6 +143,8 @@ mod tests {
         }
         assert!(["13", "53100"].iter().all(|code| is_disk_full(Some(code))));
         assert!(["8", "1032", "25006"].iter().all(|code| is_read_only(Some(code))));
+        assert!(["11", "267", "26", "XX001", "58030"].iter().all(|code| is_damaged(Some(code))));
+        assert!(["1", "10", "42601", "53100"].iter().all(|code| !is_damaged(Some(code))));
         assert!(["1", "53300", "42501"].iter().all(|code| !is_disk_full(Some(code)) && !is_read_only(Some(code))));
     }
 }

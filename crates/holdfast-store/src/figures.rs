@@ -89,6 +89,29 @@ pub async fn count_undelivered(tx: &mut Tx, since: Timestamp) -> Result<i64> {
     fetch_scalar!(tx, i64, sql, DbTime(since))
 }
 
+/// Some tasks whose last run failed or that are overdue, with their owners.
+pub async fn list_failing_tasks(tx: &mut Tx, limit: i64) -> Result<Vec<(String, String)>> {
+    fetch_all!(
+        tx,
+        (String, String),
+        "SELECT t.label, u.email FROM backup_tasks t JOIN users u ON u.id = t.user_id
+         WHERE t.paused_at IS NULL AND (t.last_status = 'failed' OR t.overdue_since IS NOT NULL)
+         ORDER BY t.id LIMIT $1",
+        limit
+    )
+}
+
+/// Some tasks with damaged or missing backups, with their owners.
+pub async fn list_damaged_tasks(tx: &mut Tx, limit: i64) -> Result<Vec<(String, String)>> {
+    fetch_all!(
+        tx,
+        (String, String),
+        "SELECT DISTINCT b.task_label, u.email FROM backups b JOIN users u ON u.id = b.user_id
+         WHERE b.deleted_at IS NULL AND b.verification IN ('corrupt', 'missing') ORDER BY 2, 1 LIMIT $1",
+        limit
+    )
+}
+
 /// When each task that is not paused last succeeded.
 pub async fn list_successes(tx: &mut Tx, limit: i64) -> Result<Vec<(i64, DbTime)>> {
     fetch_all!(

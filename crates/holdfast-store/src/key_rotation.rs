@@ -7,7 +7,7 @@ use crate::error::StartError;
 use crate::master_key::Key;
 use crate::sealing::{
     SealContext, WRAP_CONTEXT, current_data_key, data_key, data_key_rows, encrypt, header, insert_data_key,
-    load_masters,
+    load_masters, unwrap_key,
 };
 use crate::store::Store;
 
@@ -49,22 +49,36 @@ struct SealedRow {
     sealed: Vec<u8>,
 }
 
+/// What a rotation has done.
+#[derive(Debug, Clone, Copy)]
+pub struct Rotated {
+    /// How many secrets were re-sealed.
+    pub resealed: u64,
+    /// The former keys are still beside the new one, where Holdfast cannot remove them.
+    pub keeps_old_keys: bool,
+}
+
 /// Replaces the master key and re-seals every secret under a fresh data key while the service keeps running. If it is
-/// interrupted, every secret can still be opened, and another rotation completes it. Returns the number of secrets
-/// re-sealed.
+/// interrupted, every secret can still be opened, and another rotation completes it. If the first of several keys is not
+/// in use yet, because an operator put it there or a rotation was interrupted, it becomes the new one.
 ///
 /// Earlier data keys are kept, wrapped with the new master key: a request in progress may still commit a value sealed
 /// with one of them.
-pub async fn rotate(store: &Store, now: Timestamp) -> Result<u64, StartError> {
+pub async fn rotate(store: &Store, now: Timestamp) -> Result<Rotated, StartError> {
     let source = {
         let tx = store.read().await?;
         tx.sealer.source.clone()
     };
     let _only_one = source.lock_for_rotation()?;
-    let new_master = Key::new(random::bytes());
     let mut masters = load_masters(&source)?;
-    masters.insert(0, new_master.clone());
-    source.replace(&masters)?;
+    let rows = data_key_rows(&mut store.read().await?).await?;
+    let is_first_unused =
+        masters.len() > 1 && !rows.iter().any(|row| unwrap_key(&masters[..1], &row.wrapped).is_some());
+    if !is_first_unused {
+        masters.insert(0, Key::new(random::bytes()));
+        source.replace(&masters)?;
+    }
+    let new_master = masters[0].clone();
 
     let mut tx = store.begin().await?;
     for row in data_key_rows(&mut tx).await? {
@@ -137,6 +151,9 @@ pub async fn rotate(store: &Store, now: Timestamp) -> Result<u64, StartError> {
         )*};
     }
     for_sealed_columns!(reseal);
-    source.replace(std::slice::from_ref(&new_master))?;
-    Ok(resealed)
+    let keeps_old_keys = source.replaceable().is_none();
+    if !keeps_old_keys {
+        source.replace(std::slice::from_ref(&new_master))?;
+    }
+    Ok(Rotated { resealed, keeps_old_keys })
 }

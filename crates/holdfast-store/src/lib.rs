@@ -4,6 +4,7 @@
 
 #[macro_use]
 mod tx;
+mod condition;
 mod db_time;
 mod db_word;
 mod error;
@@ -19,6 +20,7 @@ mod pool;
 mod sealer;
 #[macro_use]
 mod sealing;
+mod snapshot;
 mod spec;
 mod sqlite;
 mod statement;
@@ -62,12 +64,12 @@ pub mod workers;
 pub use db_time::DbTime;
 pub use db_word::DbWord;
 pub use error::{StartError, StoreError};
-pub use key_rotation::{SEALED_COLUMNS, rotate};
+pub use key_rotation::{Rotated, SEALED_COLUMNS, rotate};
 pub use listing::Listing;
 pub use options::{Migrations, Options, sqlite_path};
 pub use sealing::{SealContext, open_file};
 pub use sqlite::exposed_files;
-pub use store::Store;
+pub use store::{Store, is_new};
 pub use tx::Tx;
 
 /// The result of a query.

@@ -21,7 +21,7 @@ pub(crate) type Key = Zeroizing<[u8; 32]>;
 #[derive(Debug, Clone)]
 pub enum MasterKeySource {
     File(PathBuf),
-    /// From the environment, which Holdfast cannot rewrite, so a command cannot rotate such a key.
+    /// From the environment, which Holdfast cannot rewrite.
     Given(Secret),
 }
 
@@ -55,14 +55,22 @@ impl MasterKeySource {
         Ok(vec![key])
     }
 
+    /// The file, if it can be replaced: a variable cannot, nor a file that was mounted by itself.
+    pub(crate) fn replaceable(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path.as_path()).filter(|path| !is_mount_point(path)),
+            Self::Given(_) => None,
+        }
+    }
+
     /// Replaces the file atomically with one that holds `keys`.
     pub(crate) fn replace(&self, keys: &[Key]) -> Result<(), StartError> {
-        let Self::File(path) = self else {
-            return Err(bad(
-                "the master key comes from HOLDFAST_MASTER_KEY, which a command cannot change; put it into \
-                 a file named by HOLDFAST_MASTER_KEY_FILE, then rotate"
-                    .to_owned(),
-            ));
+        let Some(path) = self.replaceable() else {
+            return Err(bad(format!(
+                "a command cannot change the master key in {}; write a new key on a line before the old one there, restart, \
+                 and rotate again: it then uses the first key",
+                self.describe()
+            )));
         };
         let temporary = path.with_extension("new");
         let replaced = std::fs::remove_file(&temporary)
@@ -72,17 +80,22 @@ impl MasterKeySource {
             .and_then(|()| std::fs::rename(&temporary, path))
             .and_then(|()| sync_folder(path));
         replaced.map_err(|error| {
+            // No key material stays behind; there may be no file.
+            std::fs::remove_file(&temporary).ok();
             StartError::of_key_file(&error, format!("cannot write the master key {}: {error}", path.display()))
         })
     }
 
     /// A lock to hold for a whole rotation: two at once would each discard the other's key.
     pub(crate) fn lock_for_rotation(&self) -> Result<Option<std::fs::File>, StartError> {
-        let Self::File(path) = self else { return Ok(None) };
-        let path = path.with_extension("lock");
+        let Some(key) = self.replaceable() else { return Ok(None) };
+        let path = key.with_extension("lock");
         let options = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let file = options
             .map_err(|error| StartError::of_key_file(&error, format!("cannot open {}: {error}", path.display())))?;
+        keep_owner(key, &path).map_err(|error| {
+            StartError::of_key_file(&error, format!("cannot give {} to the owner of the key: {error}", path.display()))
+        })?;
         file.try_lock().map_err(|error| bad(format!("another rotation is under way ({}: {error})", path.display())))?;
         Ok(Some(file))
     }
@@ -122,6 +135,13 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     sync_folder(path)
+}
+
+/// A file that was mounted by itself, as secrets in containers are, cannot be replaced by another.
+fn is_mount_point(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// A command run as root must leave the key readable for the service's user.

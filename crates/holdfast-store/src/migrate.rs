@@ -59,8 +59,8 @@ pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> 
         tx,
         "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT PRIMARY KEY, applied_at BIGINT NOT NULL)"
     )?;
-    let applied = fetch_scalar!(tx, i64, "SELECT COALESCE(MAX(version), 0) FROM schema_migrations")?;
-    if applied > MIGRATIONS.last().map_or(0, |last| last.version) {
+    let applied = find_version(tx).await?;
+    if applied > newest() {
         return Err(StartError::NewerDatabase { found: applied });
     }
     if applied == 0 && migrations == Migrations::Never {
@@ -91,6 +91,16 @@ async fn apply(tx: &mut Tx, migration: &Migration, now: Timestamp) -> Result<()>
         now.as_microsecond()
     )?;
     Ok(())
+}
+
+/// The newest version of the schema.
+pub(crate) fn newest() -> i64 {
+    MIGRATIONS.last().map_or(0, |last| last.version)
+}
+
+/// The version of a schema that exists.
+pub(crate) async fn find_version(tx: &mut Tx) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COALESCE(MAX(version), 0) FROM schema_migrations")
 }
 
 /// True once the first migration has run.

@@ -40,7 +40,7 @@ impl SealContext {
 #[derive(sqlx::FromRow)]
 pub(crate) struct DataKeyRow {
     pub id: i64,
-    wrapped: Vec<u8>,
+    pub(crate) wrapped: Vec<u8>,
 }
 
 impl Tx {
@@ -156,7 +156,7 @@ fn decrypt(key: &Key, body: &[u8], context: &[u8]) -> Option<Zeroizing<Vec<u8>>>
     cipher.decrypt(&XNonce::from(*nonce), Payload { msg: body, aad: context }).ok().map(Zeroizing::new)
 }
 
-fn unwrap_key(masters: &[Key], wrapped: &[u8]) -> Option<Key> {
+pub(crate) fn unwrap_key(masters: &[Key], wrapped: &[u8]) -> Option<Key> {
     masters.iter().find_map(|master| {
         let plain = decrypt(master, wrapped, WRAP_CONTEXT)?;
         Some(Key::new(plain.as_slice().try_into().ok()?))

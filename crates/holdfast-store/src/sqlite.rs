@@ -27,8 +27,20 @@ const WRITE_WAIT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteConnectOptions>, Writer), StartError> {
     let explain = |error: sqlx::Error| {
-        let message = format!("cannot open the SQLite database {}: {error}", path.display());
-        StartError::of_database(error, message)
+        let shown = path.display();
+        match StoreError::from(error) {
+            StoreError::DiskFull(_) => {
+                StartError::DiskFull(format!("the disk is full: {shown} cannot be opened; free some space"))
+            }
+            StoreError::ReadOnly(_) => StartError::Permission(format!(
+                "the SQLite database {shown} cannot be written; make it and its folder writable for this user"
+            )),
+            StoreError::Damaged(_) => StartError::Database(format!(
+                "{shown} is damaged, or is not a SQLite database; put back a copy of the data folder, or recover \
+                 with `holdfast bootstrap`"
+            )),
+            error => StartError::Database(format!("cannot open the SQLite database {shown}: {error}")),
+        }
     };
     let connect = SqliteConnectOptions::new()
         .filename(path)
@@ -269,7 +281,9 @@ impl WriteGuard {
             match receiver.await {
                 Ok(Ok(())) => Ok(()),
                 // Whatever the error was, the work that is lost here can be tried again.
-                Ok(Err(error @ (StoreError::DiskFull(_) | StoreError::ReadOnly(_)))) => Err(error),
+                Ok(Err(error @ (StoreError::DiskFull(_) | StoreError::ReadOnly(_) | StoreError::Damaged(_)))) => {
+                    Err(error)
+                }
                 Ok(Err(error)) => Err(StoreError::Unavailable(error.to_string())),
                 Err(_) => Err(StoreError::Unavailable("the database was closed before the commit".to_owned())),
             }

@@ -3,29 +3,32 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use holdfast_core::Timestamp;
 use holdfast_core::clock::SharedClock;
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::sqlite::SqliteConnectOptions;
 
-use crate::error::StartError;
-use crate::options::{Options, sqlite_path};
+use crate::condition::{self, Damage, DatabaseFile};
+use crate::error::{StartError, StoreError};
+use crate::options::{Migrations, Options, sqlite_path};
 use crate::pool::{self, Pool};
 use crate::sealer::Sealer;
 use crate::sqlite::Writer;
 use crate::tx::{QUEUE_CHANNEL, Tx};
-use crate::{Result, migrate, sealing, sqlite};
+use crate::{Result, migrate, sealing, snapshot, sqlite};
 
 /// The database and the keys to its secrets. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     pools: Pools,
     sealer: Arc<Sealer>,
+    damage: Arc<Damage>,
 }
 
 #[derive(Clone)]
 enum Pools {
-    Sqlite { readers: Pool<SqliteConnectOptions>, writer: Writer },
+    Sqlite { readers: Pool<SqliteConnectOptions>, writer: Writer, file: DatabaseFile },
     Postgres { pool: Pool<PgConnectOptions>, connect: Box<PgConnectOptions> },
 }
 
@@ -34,7 +37,13 @@ impl Store {
     /// key. If the key is wrong or missing, nothing is changed.
     pub async fn open(options: &Options, clock: &SharedClock) -> std::result::Result<Self, StartError> {
         let pools = Pools::open(options).await?;
-        let mut tx = pools.begin(Arc::new(Sealer::new(options.master_key.clone()))).await?;
+        let damage = Arc::new(Damage::default());
+        let sealer = Arc::new(Sealer::new(options.master_key.clone()));
+        if let (Pools::Sqlite { readers, .. }, Migrations::Apply) = (&pools, options.migrations) {
+            let mut tx = Tx::read_sqlite(readers, sealer.clone(), damage.clone()).await?;
+            snapshot::before_migration(&mut tx, &options.url).await?;
+        }
+        let mut tx = pools.begin(sealer, damage.clone()).await?;
         sealing::check_master_key(&mut tx, &options.master_key).await?;
         migrate::run(&mut tx, options.migrations, clock.now()).await?;
         // Check again: another process that started at the same time may have created the keys meanwhile.
@@ -42,15 +51,15 @@ impl Store {
         sealing::ensure_data_key(&mut tx, clock.now()).await?;
         let sealer = tx.sealer.clone();
         tx.commit().await?;
-        Ok(Self { pools, sealer })
+        Ok(Self { pools, sealer, damage })
     }
 
     /// For reading: no transaction, each statement sees the latest state.
     pub fn read(&self) -> BoxFuture<'_, Result<Tx>> {
-        let sealer = self.sealer.clone();
+        let (sealer, damage) = (self.sealer.clone(), self.damage.clone());
         match &self.pools {
-            Pools::Sqlite { readers, .. } => Box::pin(Tx::read_sqlite(readers, sealer)),
-            Pools::Postgres { pool, .. } => Box::pin(Tx::read_postgres(pool, sealer)),
+            Pools::Sqlite { readers, .. } => Box::pin(Tx::read_sqlite(readers, sealer, damage)),
+            Pools::Postgres { pool, .. } => Box::pin(Tx::read_postgres(pool, sealer, damage)),
         }
     }
 
@@ -63,7 +72,7 @@ impl Store {
 
     /// For a unit of work: either everything up to `commit` happens or nothing does. On SQLite, writers queue here.
     pub fn begin(&self) -> BoxFuture<'_, Result<Tx>> {
-        self.pools.begin(self.sealer.clone())
+        self.pools.begin(self.sealer.clone(), self.damage.clone())
     }
 
     pub fn is_sqlite(&self) -> bool {
@@ -90,28 +99,74 @@ impl Store {
         sealing::check_current(&mut self.read().await?).await
     }
 
-    /// Succeeds if the database answers.
-    pub async fn ping(&self) -> Result<()> {
-        let mut tx = self.read().await?;
-        fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM data_keys").map(drop)
+    /// Succeeds if the database can be written and no damage is known.
+    pub async fn check_writable(&self, now: Timestamp) -> Result<()> {
+        if let Pools::Sqlite { file, .. } = &self.pools {
+            file.check()?;
+        }
+        condition::write(self.begin().await?, now).await?;
+        self.damage.seen().map_or(Ok(()), |text| Err(StoreError::Damaged(text)))
+    }
+
+    /// Checks the whole database for damage, which takes long for a large one, and remembers the result.
+    pub async fn find_damage(&self, now: Timestamp) -> Result<Option<String>> {
+        let found = condition::find_damage(&mut self.read().await?, now).await?;
+        self.damage.set(found.clone());
+        Ok(found)
+    }
+
+    /// Damage that the last check found, or that a statement has run into since.
+    pub fn known_damage(&self) -> Option<String> {
+        self.damage.seen()
+    }
+
+    /// Returns when a statement runs into damage.
+    pub async fn damage_noticed(&self) {
+        self.damage.noticed().await;
+    }
+
+    /// The free space on the disk of the database; `None` if that is another machine's.
+    pub fn free_bytes(&self) -> Option<u64> {
+        match &self.pools {
+            Pools::Sqlite { file, .. } => file.free_bytes(),
+            Pools::Postgres { .. } => None,
+        }
     }
 
     pub async fn close(&self) {
-        match &self.pools {
-            Pools::Sqlite { readers, writer } => {
-                readers.close();
-                writer.close().await;
-            }
-            Pools::Postgres { pool, .. } => pool.close(),
-        }
+        self.pools.close().await;
     }
 }
 
+/// Whether the database holds no installation yet. Creates nothing.
+pub async fn is_new(options: &Options) -> std::result::Result<bool, StartError> {
+    if sqlite_path(&options.url).is_some_and(|path| !std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0)) {
+        return Ok(true);
+    }
+    let pools = Pools::open(&Options { migrations: Migrations::Never, ..options.clone() }).await?;
+    let sealer = Arc::new(Sealer::new(options.master_key.clone()));
+    let mut tx = pools.begin(sealer, Arc::new(Damage::default())).await?;
+    let has_schema = migrate::has_schema(&mut tx).await?;
+    drop(tx);
+    pools.close().await;
+    Ok(!has_schema)
+}
+
 impl Pools {
+    async fn close(&self) {
+        match self {
+            Self::Sqlite { readers, writer, .. } => {
+                readers.close();
+                writer.close().await;
+            }
+            Self::Postgres { pool, .. } => pool.close(),
+        }
+    }
+
     async fn open(options: &Options) -> std::result::Result<Self, StartError> {
         if let Some(path) = sqlite_path(&options.url) {
             let (readers, writer) = sqlite::open(&path, options).await?;
-            return Ok(Self::Sqlite { readers, writer });
+            return Ok(Self::Sqlite { readers, writer, file: DatabaseFile::new(&path) });
         }
         let connect: PgConnectOptions = options.url.parse().map_err(|_| {
             StartError::Database("the database URL is neither sqlite://PATH nor a valid postgres:// URL".to_owned())
@@ -133,10 +188,10 @@ impl Pools {
         Ok(Self::Postgres { pool, connect: Box::new(connect) })
     }
 
-    fn begin(&self, sealer: Arc<Sealer>) -> BoxFuture<'_, Result<Tx>> {
+    fn begin(&self, sealer: Arc<Sealer>, damage: Arc<Damage>) -> BoxFuture<'_, Result<Tx>> {
         match self {
-            Self::Sqlite { writer, .. } => Box::pin(Tx::begin_sqlite(writer, sealer)),
-            Self::Postgres { pool, .. } => Box::pin(Tx::begin_postgres(pool.clone(), sealer)),
+            Self::Sqlite { writer, .. } => Box::pin(Tx::begin_sqlite(writer, sealer, damage)),
+            Self::Postgres { pool, .. } => Box::pin(Tx::begin_postgres(pool.clone(), sealer, damage)),
         }
     }
 }

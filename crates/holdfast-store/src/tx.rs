@@ -8,6 +8,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
 use crate::Result;
+use crate::condition::Damage;
 use crate::error::StoreError;
 use crate::pool::{self, Pool, Pooled};
 use crate::sealer::Sealer;
@@ -77,6 +78,7 @@ pub struct Tx {
     /// Taken out by `commit`.
     inner: Option<Inner>,
     pub(crate) sealer: Arc<Sealer>,
+    damage: Arc<Damage>,
     /// A statement failed: PostgreSQL would answer a commit with a silent rollback.
     failed: bool,
     /// The connection itself failed and must not be used again.
@@ -96,30 +98,46 @@ pub(crate) enum Backend<'a> {
 }
 
 impl Tx {
-    fn new(inner: Inner, sealer: Arc<Sealer>) -> Self {
-        Self { inner: Some(inner), sealer, failed: false, broken: false }
+    fn new(inner: Inner, sealer: Arc<Sealer>, damage: Arc<Damage>) -> Self {
+        Self { inner: Some(inner), sealer, damage, failed: false, broken: false }
     }
 
-    pub(crate) async fn read_sqlite(readers: &Pool<SqliteConnectOptions>, sealer: Arc<Sealer>) -> Result<Self> {
-        Ok(Self::new(Inner::SqliteRead(pool::acquire(readers).await?), sealer))
+    pub(crate) async fn read_sqlite(
+        readers: &Pool<SqliteConnectOptions>,
+        sealer: Arc<Sealer>,
+        damage: Arc<Damage>,
+    ) -> Result<Self> {
+        Ok(Self::new(Inner::SqliteRead(pool::acquire(readers).await?), sealer, damage))
     }
 
-    pub(crate) async fn read_postgres(pool: &Pool<PgConnectOptions>, sealer: Arc<Sealer>) -> Result<Self> {
-        Ok(Self::new(Inner::PostgresRead(pool::acquire(pool).await?), sealer))
+    pub(crate) async fn read_postgres(
+        pool: &Pool<PgConnectOptions>,
+        sealer: Arc<Sealer>,
+        damage: Arc<Damage>,
+    ) -> Result<Self> {
+        Ok(Self::new(Inner::PostgresRead(pool::acquire(pool).await?), sealer, damage))
     }
 
-    pub(crate) async fn begin_sqlite(writer: &sqlite::Writer, sealer: Arc<Sealer>) -> Result<Self> {
-        Ok(Self::new(Inner::SqliteWrite(writer.begin().await?), sealer))
+    pub(crate) async fn begin_sqlite(
+        writer: &sqlite::Writer,
+        sealer: Arc<Sealer>,
+        damage: Arc<Damage>,
+    ) -> Result<Self> {
+        Ok(Self::new(Inner::SqliteWrite(writer.begin().await?), sealer, damage))
     }
 
     /// Runs as a separate task, for the same reason as on SQLite: a caller that is cancelled must not leave an open
     /// transaction behind.
-    pub(crate) async fn begin_postgres(pool: Pool<PgConnectOptions>, sealer: Arc<Sealer>) -> Result<Self> {
+    pub(crate) async fn begin_postgres(
+        pool: Pool<PgConnectOptions>,
+        sealer: Arc<Sealer>,
+        damage: Arc<Damage>,
+    ) -> Result<Self> {
         let begun = tokio::spawn(async move {
             let mut connection = pool::acquire(&pool).await?;
             match say(&mut connection, "BEGIN").await {
                 // Created here, so that it is rolled back even if nobody waits for it any more.
-                Ok(()) => Ok(Self::new(Inner::PostgresWrite(connection), sealer)),
+                Ok(()) => Ok(Self::new(Inner::PostgresWrite(connection), sealer, damage)),
                 Err(error) => {
                     drop(Pooled::take(connection));
                     Err(error)
@@ -152,9 +170,9 @@ impl Tx {
     pub(crate) fn checked<T>(&mut self, result: std::result::Result<T, sqlx::Error>) -> Result<T> {
         result.map_err(|error| {
             let error = StoreError::from(error);
+            self.damage.note(&error);
             self.failed = true;
-            self.broken |=
-                matches!(error, StoreError::Unavailable(_) | StoreError::DiskFull(_) | StoreError::ReadOnly(_));
+            self.broken |= error.is_outage();
             error
         })
     }
@@ -167,7 +185,7 @@ impl Tx {
             }
             match self.inner.take() {
                 None | Some(Inner::SqliteRead(_) | Inner::PostgresRead(_)) => Ok(()),
-                Some(Inner::SqliteWrite(guard)) => guard.commit().await,
+                Some(Inner::SqliteWrite(guard)) => guard.commit().await.inspect_err(|error| self.damage.note(error)),
                 Some(Inner::PostgresWrite(connection)) => commit_postgres(connection).await,
             }
         })

@@ -43,8 +43,8 @@ impl IntoResponse for PageError {
                 AppError::NotFound(_) | AppError::Missing(_) => (StatusCode::NOT_FOUND, "problem-missing"),
                 AppError::Conflict(_) => (StatusCode::CONFLICT, "problem-conflict"),
                 AppError::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, "problem-invalid"),
-                AppError::Unavailable(reason) => {
-                    tracing::warn!(reason, "service unavailable");
+                AppError::Unavailable(outage) => {
+                    tracing::warn!(reason = outage.reason, "service unavailable");
                     (StatusCode::SERVICE_UNAVAILABLE, "problem-unavailable")
                 }
                 AppError::DestinationAway(reason) => {

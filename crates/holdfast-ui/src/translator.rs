@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use axum::http::{HeaderMap, header};
 use fluent_bundle::concurrent::FluentBundle;
 use fluent_bundle::{FluentArgs, FluentResource, FluentValue};
-use holdfast_app::AppError;
+use holdfast_app::{AppError, OutageCause};
 use holdfast_core::refusal::{Argument, Refusal, Rule};
 
 struct Language {
@@ -152,7 +152,12 @@ impl Translator {
                 self.with("refused-too-many", "seconds", i64::try_from(*retry_after_secs).unwrap_or(i64::MAX))
             }
             AppError::DestinationAway(_) => self.say("refused-destination-away"),
-            AppError::Unavailable(_) => self.say("problem-unavailable-text"),
+            AppError::Unavailable(outage) => self.say(match outage.cause {
+                OutageCause::Busy => "problem-unavailable-text",
+                OutageCause::DiskFull => "problem-disk-full-text",
+                OutageCause::ReadOnly => "problem-read-only-text",
+                OutageCause::Damaged => "problem-damaged-text",
+            }),
             AppError::Internal(_) => self.say("problem-internal-text"),
             AppError::Unauthenticated => self.say("problem-forbidden"),
         }

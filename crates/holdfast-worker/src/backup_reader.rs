@@ -64,7 +64,7 @@ impl Readers {
             let limit = u32::try_from(own).unwrap_or(u32::MAX);
             return Err(AppError::TooManyRequests { limit, retry_after_secs: RETRY_AFTER_SECS });
         }
-        Err(AppError::Unavailable("too many backups are being read at once".to_owned()))
+        Err(AppError::busy("too many backups are being read at once"))
     }
 }
 
@@ -233,7 +233,7 @@ fn refused(error: EngineError) -> AppError {
         // Trying again does not help until somebody has mounted it.
         Blame::Destination if error.code == FailureCode::DestinationUnmounted => unreadable(error),
         Blame::Destination | Blame::Transfer => AppError::DestinationAway(error.message),
-        Blame::Service if error.code == FailureCode::Cancelled => AppError::Unavailable(error.message),
+        Blame::Service if error.code == FailureCode::Cancelled => AppError::busy(error.message),
         // Reading contacts nothing but the destination.
         Blame::Service | Blame::Connection | Blame::Server | Blame::Channel => AppError::Internal(error.message),
     }

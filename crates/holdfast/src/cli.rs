@@ -7,9 +7,11 @@ use clap::{Arg, ArgAction, ArgMatches};
 use holdfast_app::accounts;
 
 use crate::commands::apply::Options;
+use crate::commands::doctor;
 use crate::commands::remote::{BackupAction, Printer, Remote, RestoreArguments, RunAction, ServerAction, TaskAction};
 use crate::commands::transfer::BootstrapSource;
 use crate::failure::{Failure, SETTINGS as USAGE};
+use crate::output::{self, complain};
 use crate::settings::TABLE;
 use crate::vanguard;
 
@@ -17,7 +19,7 @@ pub enum Command {
     Serve,
     Worker,
     Migrate,
-    Doctor { is_offline: bool },
+    Doctor(doctor::Options),
     OpenApi,
     Health,
     Completions { shell: clap_complete::Shell },
@@ -60,13 +62,16 @@ pub enum TokenCommand {
 pub fn parse() -> Result<ArgMatches, ExitCode> {
     use clap::error::ErrorKind;
     parser().try_get_matches().map_err(|error| {
-        let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-        if asked || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            // Ignore a closed pipe.
-            let _closed = error.print();
-            return if asked { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                output::print(format_args!("{}", error.render()));
+                return output::report(output::finish());
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                output::print_error(format_args!("{}", error.render()));
+            }
+            _ => complain!("holdfast: {}", one_line(&error.to_string())),
         }
-        eprintln!("holdfast: {}", one_line(&error.to_string()));
         ExitCode::from(USAGE)
     })
 }
@@ -93,14 +98,23 @@ pub fn parser() -> clap::Command {
     let mut parser = clap::Command::new("holdfast")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Self-hosted backups: pulls files and databases from your servers over SSH")
-        .after_help(environment_help())
-        .subcommand(clap::Command::new("serve").about("Run the API, the web interface and workers (default)"))
-        .subcommand(clap::Command::new("worker").about("Run only a worker, as an additional process"))
+        .after_help("Settings are flags or variables: `holdfast serve --help` lists them.")
+        .subcommand(
+            clap::Command::new("serve")
+                .about("Run the API, the web interface and workers (default)")
+                .after_help(settings_help()),
+        )
+        .subcommand(
+            clap::Command::new("worker")
+                .about("Run only a worker, as an additional process")
+                .after_help(settings_help()),
+        )
         .subcommand(clap::Command::new("migrate").about("Update the database schema and exit"))
         .subcommand(
             clap::Command::new("doctor")
                 .about("Check the installation for problems and suggest fixes")
-                .arg(flag("offline", "Do not connect to servers and destinations")),
+                .arg(flag("offline", "Do not connect to servers, destinations and the mail server"))
+                .arg(flag("json", "Print the findings as one JSON document")),
         )
         .subcommand(clap::Command::new("openapi").about("Print the OpenAPI document"))
         .subcommand(
@@ -147,7 +161,8 @@ pub fn parser() -> clap::Command {
         let default = if setting.default.is_empty() { String::new() } else { format!(" [{}]", setting.default) };
         let arg = |name: String, flag: String, value: &'static str| {
             let help = format!("{}{default}", setting.help);
-            Arg::new(name).long(flag).value_name(value).global(true).help(help).help_heading("Settings")
+            // Flags of every command, but listed only by those that run the service.
+            Arg::new(name).long(flag).value_name(value).global(true).hide(true).help(help)
         };
         if setting.flag_too {
             parser = parser.arg(arg(setting.name.to_owned(), setting.flag(), "VALUE"));
@@ -159,11 +174,15 @@ pub fn parser() -> clap::Command {
     parser
 }
 
-fn environment_help() -> String {
-    let names = TABLE.iter().map(|setting| {
-        if setting.secret { format!("{} or {}", setting.name, setting.file_name()) } else { setting.name.to_owned() }
+fn settings_help() -> String {
+    let lines = TABLE.iter().map(|setting| {
+        let default = if setting.default.is_empty() { String::new() } else { format!(" [{}]", setting.default) };
+        let file = setting.secret.then(|| format!("--{}-file", setting.flag()));
+        let flag = setting.flag_too.then(|| format!("--{}", setting.flag()));
+        let flags: Vec<String> = flag.into_iter().chain(file).collect();
+        format!("  {}, {}\n          {}{default}", flags.join(", "), setting.name, setting.help)
     });
-    format!("Every setting can also be set in the environment:\n  {}", names.collect::<Vec<_>>().join("\n  "))
+    format!("Settings, as a flag or in the environment:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn path(name: &'static str, help: &'static str) -> Arg {
@@ -413,7 +432,10 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "serve" => Command::Serve,
         "worker" => Command::Worker,
         "migrate" => Command::Migrate,
-        "doctor" => Command::Doctor { is_offline: matches.get_flag("offline") },
+        "doctor" => Command::Doctor(doctor::Options {
+            is_offline: matches.get_flag("offline"),
+            is_json: matches.get_flag("json"),
+        }),
         "openapi" => Command::OpenApi,
         "health" => Command::Health,
         "completions" => {

@@ -18,25 +18,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use holdfast_core::clock::{Clock as _, SystemClock};
-use holdfast_store::{Migrations, rotate};
+use holdfast_store::{Migrations, Rotated, rotate};
 
 use crate::failure::Failure;
+use crate::output::say;
 use crate::settings::Settings;
-use crate::wiring::open_app;
+use crate::wiring::{open_app, open_service};
 
 /// Time limit of the health check, which is repeated often.
 const HEALTH_LIMIT: Duration = Duration::from_secs(4);
 
 pub async fn migrate(settings: &Settings) -> Result<(), Failure> {
-    let app = open_app(settings, Migrations::Apply).await?;
+    let app = open_service(settings).await?.app;
     app.store.close().await;
-    println!("The database is up to date.");
+    say!("The database is up to date.");
     Ok(())
 }
 
 pub fn openapi() -> Result<(), Failure> {
     let document = serde_json::to_string_pretty(&holdfast_api::document());
-    println!("{}", document.map_err(|error| Failure::other(error.to_string()))?);
+    say!("{}", document.map_err(|error| Failure::other(error.to_string()))?);
     Ok(())
 }
 
@@ -53,14 +54,17 @@ pub async fn health(settings: &Settings) -> Result<(), Failure> {
     let http = reqwest::Client::builder().timeout(HEALTH_LIMIT).no_proxy().build().map_err(away)?;
     let answer = http.get(format!("http://{address}/readyz")).send().await.map_err(away)?;
     let (status, text) = (answer.status(), answer.text().await.map_err(away)?);
-    println!("{text}");
+    say!("{text}");
     if status.is_success() { Ok(()) } else { Err(Failure::other("not ready")) }
 }
 
 pub async fn rotate_key(settings: &Settings) -> Result<(), Failure> {
     let app = open_app(settings, Migrations::Never).await?;
-    let resealed = rotate(&app.store, SystemClock.now()).await?;
+    let Rotated { resealed, keeps_old_keys } = rotate(&app.store, SystemClock.now()).await?;
     app.store.close().await;
-    println!("The master key was replaced, and {resealed} secrets were re-encrypted. Keep a copy of the key file.");
+    say!("The master key was replaced, and {resealed} secrets were re-encrypted. Keep a copy of the new key.");
+    if keeps_old_keys {
+        say!("The former keys are still in the mounted file or the variable, and open old copies only; remove them.");
+    }
     Ok(())
 }

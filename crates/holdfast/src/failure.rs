@@ -1,6 +1,6 @@
 //! The failure of a command: one line for the user, and an exit code for scripts.
 
-use holdfast_app::AppError;
+use holdfast_app::{AppError, Outage, OutageCause};
 use holdfast_client::ClientError;
 use holdfast_store::{StartError, StoreError};
 
@@ -19,6 +19,8 @@ const LISTEN: u8 = 5;
 const PERMISSION: u8 = 6;
 const DISK_FULL: u8 = 7;
 const NEWER_DATABASE: u8 = 8;
+/// The database is empty, but an earlier installation has left something.
+const LOST_DATABASE: u8 = 9;
 /// Errors of a remote service: unreachable, access denied, request refused.
 const UNREACHABLE: u8 = 10;
 const DENIED: u8 = 11;
@@ -39,6 +41,10 @@ impl Failure {
 
     pub fn master_key(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: MASTER_KEY }
+    }
+
+    pub fn lost_database(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: LOST_DATABASE }
     }
 
     pub fn unreachable(message: impl Into<String>) -> Self {
@@ -108,7 +114,14 @@ impl From<AppError> for Failure {
     fn from(error: AppError) -> Self {
         match error {
             AppError::Invalid(errors) => Self::settings(errors.english_line()),
-            AppError::Unavailable(reason) => Self { message: reason, code: DATABASE },
+            AppError::Unavailable(Outage { cause, reason }) => {
+                let code = match cause {
+                    OutageCause::Busy | OutageCause::Damaged => DATABASE,
+                    OutageCause::DiskFull => DISK_FULL,
+                    OutageCause::ReadOnly => PERMISSION,
+                };
+                Self { message: reason, code }
+            }
             AppError::Internal(reason) => Self::other(reason),
             error => Self::other(error.to_string()),
         }

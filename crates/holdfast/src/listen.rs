@@ -10,6 +10,7 @@ mod connections;
 mod limits;
 mod streams;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,9 @@ use hyper::service::{Service as _, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -53,6 +56,41 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// The response to every request while the service starts.
+const STARTING: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n\
+    content-length: 22\r\nconnection: close\r\n\r\n{\"message\":\"starting\"}";
+/// How many requests are answered at once while the service starts, and how long each client may take to send its own.
+const STARTING_AT_ONCE: usize = 64;
+const STARTING_WAIT: Duration = Duration::from_secs(5);
+
+/// Answers every request with 503 until it is dropped.
+pub async fn answer_starting(listener: &TcpListener) -> Infallible {
+    let places = Arc::new(Semaphore::new(STARTING_AT_ONCE));
+    loop {
+        let place = places.clone().acquire_owned().await;
+        let Ok((mut stream, _)) = listener.accept().await else {
+            tokio::time::sleep(LOOK_EVERY).await;
+            continue;
+        };
+        tokio::spawn(async move {
+            let _place = place;
+            let answering = async {
+                // A connection that is closed before its request was read would look broken.
+                let mut request = Vec::new();
+                while request.len() < BUFFER_BYTES && !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                    if stream.read_buf(&mut request).await? == 0 {
+                        break;
+                    }
+                }
+                stream.write_all(STARTING).await?;
+                stream.shutdown().await
+            };
+            // A client that is gone needs no answer.
+            drop(tokio::time::timeout(STARTING_WAIT, answering).await);
+        });
+    }
 }
 
 /// Serves connections until `stop`, and then until every request in progress is answered.

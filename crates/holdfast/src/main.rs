@@ -1,11 +1,11 @@
 //! Holdfast: one binary with several roles. The arguments are parsed into settings and a command, which is then run.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program prints to the terminal")]
 
 mod cli;
 mod commands;
 mod failure;
 mod listen;
 mod logging;
+mod output;
 mod serve;
 mod settings;
 mod vanguard;
@@ -15,9 +15,11 @@ use std::os::unix::process::CommandExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::ArgMatches;
+
 use crate::cli::Command;
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::settings::{ClientSettings, Environment, LogSettings, Settings};
 
 /// Rows are allocated on SQLite's threads and freed on ours, which causes lock contention in the system's allocator.
 #[global_allocator]
@@ -39,81 +41,83 @@ fn tell_allocator() {
 /// Longer than the pauses between the steps of a run.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_millis(250);
 
-/// Exits without an error message when the reader of standard output has closed the pipe.
-fn end_quietly_at_closed_pipes() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let text = info.payload().downcast_ref::<String>().map(String::as_str).unwrap_or_default();
-        if text.starts_with("failed printing to std") {
-            std::process::exit(0);
-        }
-        usual(info);
-    }));
-}
-
 fn main() -> ExitCode {
-    end_quietly_at_closed_pipes();
     let matches = match cli::parse() {
         Ok(matches) => matches,
         Err(code) => return code,
     };
-    let environment = settings::process_environment();
-    let result = environment.and_then(|environment| Settings::load(&matches, &environment)).and_then(|mut settings| {
+    let result = settings::process_environment().and_then(|environment| {
         let command = cli::command(&matches)?;
-        if matches!(command, Command::Serve | Command::Worker | Command::Demo { .. }) {
+        let is_service = matches!(command, Command::Serve | Command::Worker);
+        if is_service || matches!(command, Command::Demo { .. }) {
             tell_allocator();
         }
+        let mut log = LogSettings::load(&matches, &environment)?;
         // The demo prints its own progress, so log only warnings and errors.
-        if matches!(command, Command::Demo { .. }) && settings.log == "info" {
-            settings.log = "warn".to_owned();
+        if matches!(command, Command::Demo { .. }) && log.filter == "info" {
+            log.filter = "warn".to_owned();
         }
-        logging::start(&settings)?;
+        let logging = logging::start(&log)?;
         // Idle blocking threads keep memory that they used for a run, so end them soon.
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_all().thread_keep_alive(THREAD_KEEP_ALIVE).build();
         let runtime = runtime.map_err(|error| Failure::other(format!("cannot start the runtime: {error}")))?;
-        let result = runtime.block_on(run(command, settings));
+        let result = runtime.block_on(run(command, &Loader { matches: &matches, environment: &environment }));
         // Do not wait for a password hash that is still being computed.
         runtime.shutdown_background();
-        result
+        drop(logging);
+        // A service has done its work even if nobody could read its greeting.
+        if is_service { result } else { result.and_then(|()| output::finish()) }
     });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("holdfast: {}", failure.message);
-            ExitCode::from(failure.code)
-        }
+    output::report(result)
+}
+
+/// Loads the settings that a command needs, and no others.
+struct Loader<'a> {
+    matches: &'a ArgMatches,
+    environment: &'a Environment,
+}
+
+impl Loader<'_> {
+    fn service(&self) -> Result<Settings, Failure> {
+        Settings::load(self.matches, self.environment)
+    }
+
+    fn client(&self) -> Result<ClientSettings, Failure> {
+        ClientSettings::load(self.matches, self.environment)
     }
 }
 
-async fn run(command: Command, settings: Settings) -> Result<(), Failure> {
+async fn run(command: Command, load: &Loader<'_>) -> Result<(), Failure> {
     match command {
-        Command::Serve => Box::pin(serve::serve(settings)).await,
-        Command::Worker => Box::pin(serve::work(settings)).await,
-        Command::Migrate => commands::migrate(&settings).await,
-        Command::Doctor { is_offline } => Box::pin(commands::doctor::run(&settings, is_offline)).await,
+        Command::Serve => Box::pin(serve::serve(load.service()?)).await,
+        Command::Worker => Box::pin(serve::work(load.service()?)).await,
+        Command::Migrate => commands::migrate(&load.service()?).await,
+        Command::Doctor(options) => Box::pin(commands::doctor::run(&load.service()?, options)).await,
         Command::OpenApi => commands::openapi(),
-        Command::Health => commands::health(&settings).await,
+        Command::Health => commands::health(&load.service()?).await,
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Settings => {
-            print!("{}", settings::reference());
+            output::print(format_args!("{}", settings::reference()));
             Ok(())
         }
         Command::Man { folder } => commands::shell::manual(&folder),
-        Command::KeyRotate => commands::rotate_key(&settings).await,
-        Command::Demo { stay } => Box::pin(commands::demo::demo(settings, stay)).await,
+        Command::KeyRotate => commands::rotate_key(&load.service()?).await,
+        Command::Demo { stay } => Box::pin(commands::demo::demo(load.service()?, stay)).await,
         Command::Export { output, passphrase_file } => {
-            commands::transfer::export(&settings, &output, passphrase_file.as_deref()).await
+            commands::transfer::export(&load.service()?, &output, passphrase_file.as_deref()).await
         }
         Command::Import { file, passphrase_file, is_paused } => {
-            commands::transfer::import(&settings, &file, passphrase_file.as_deref(), is_paused).await
+            commands::transfer::import(&load.service()?, &file, passphrase_file.as_deref(), is_paused).await
         }
-        Command::ImportVanguard { file, options } => vanguard::import(&settings, &file, options).await,
-        Command::Bootstrap { place, is_paused } => commands::transfer::bootstrap(&settings, &place, is_paused).await,
-        Command::Apply { file, options } => commands::apply::run(&settings, &file, options).await,
-        Command::Remote(command, printer) => commands::remote::run(&settings, command, printer).await,
+        Command::ImportVanguard { file, options } => vanguard::import(&load.service()?, &file, options).await,
+        Command::Bootstrap { place, is_paused } => {
+            commands::transfer::bootstrap(&load.service()?, &place, is_paused).await
+        }
+        Command::Apply { file, options } => commands::apply::run(&load.client()?, &file, options).await,
+        Command::Remote(command, printer) => commands::remote::run(&load.client()?, command, printer).await,
         Command::Backup(command) => commands::backup::run(command),
-        Command::User(command) => commands::user::run(&settings, command).await,
-        Command::Token(command) => commands::token::run(&settings, command).await,
+        Command::User(command) => commands::user::run(&load.service()?, command).await,
+        Command::Token(command) => commands::token::run(&load.service()?, command).await,
     }
 }

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use axum::Router;
 use holdfast_api::{Api, ContextSettings, MetricsRenderer};
-use holdfast_app::App;
 use holdfast_app::accounts::{self, FirstStart};
-use holdfast_store::Migrations;
+use holdfast_app::{App, health};
 use holdfast_ui::Ui;
 use holdfast_worker::Parts;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -21,8 +20,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::failure::Failure;
 use crate::listen::{self, Limits};
+use crate::output::{complain, say};
 use crate::settings::Settings;
-use crate::wiring::{open_parts, warn_of_open_folder};
+use crate::wiring::{open_service, warn_of_open_folder};
 
 /// Additional time for workers to stop runs that did not end within the shutdown time, and to record that.
 const AFTERWARDS: Duration = Duration::from_secs(5);
@@ -34,14 +34,13 @@ pub async fn serve(settings: Settings) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     let opened = Opened::open(&settings, &stop).await?;
     let given = settings.admin.as_ref().map(|(email, password)| (email.as_str(), password));
-    let first = accounts::ensure_admin(&opened.parts.app, given).await?;
+    let first = opened.while_starting(accounts::ensure_admin(&opened.parts.app, given)).await?;
     let service = opened.start(&settings, &stop).await?;
     greet(&first, &settings, &service.base_url);
     service.run().await
 }
 
-/// A service that has bound its address and opened its database, but does not accept connections yet. New connections
-/// wait in the system's queue.
+/// A service that has bound its address and opened its database, but is not complete yet.
 pub struct Opened {
     pub parts: Parts,
     pub base_url: String,
@@ -50,13 +49,24 @@ pub struct Opened {
     metrics: PrometheusHandle,
 }
 
+async fn while_starting<T>(listener: &TcpListener, work: impl Future<Output = T>) -> T {
+    tokio::select! {
+        biased;
+        done = work => done,
+        never = listen::answer_starting(listener) => match never {},
+    }
+}
+
 /// The running service.
 pub struct Service {
     pub parts: Parts,
     pub base_url: String,
     server: JoinHandle<()>,
     work: TaskTracker,
+    /// Ends the workers.
     stop: CancellationToken,
+    /// Ends the server, which answers until the workers have ended.
+    close: CancellationToken,
     patience: Duration,
 }
 
@@ -66,16 +76,26 @@ impl Opened {
         let listener = bind(settings.listen)?;
         let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
         let metrics = install_metrics(stop)?;
-        let parts = open_parts(settings, Migrations::Apply).await?;
+        let parts = while_starting(&listener, open_service(settings)).await?;
         warn_of_open_folder(settings);
+        if !settings.service_links.is_empty() {
+            let names = settings.service_links.join(", ");
+            tracing::info!(names, "ignored variables that Kubernetes sets for services");
+        }
         let base_url = settings.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
         Ok(Self { parts, base_url, listener, address, metrics })
+    }
+
+    /// Does a part of the start. Requests get the answer that the service is starting.
+    pub async fn while_starting<T>(&self, work: impl Future<Output = T>) -> T {
+        while_starting(&self.listener, work).await
     }
 
     /// Starts the server and the workers.
     pub async fn start(self, settings: &Settings, stop: &CancellationToken) -> Result<Service, Failure> {
         let Self { parts, base_url, listener, address, metrics } = self;
-        serve_operations(settings, &parts.app, &metrics, stop).await?;
+        let close = CancellationToken::new();
+        serve_operations(settings, &parts.app, &metrics, &close).await?;
         let work = TaskTracker::new();
         for _ in 0..settings.workers {
             work.spawn(holdfast_worker::supervise(parts.clone(), stop.clone()));
@@ -83,14 +103,15 @@ impl Opened {
         if settings.workers == 0 {
             work.spawn(flush_token_use(parts.app.clone(), stop.clone()));
         }
+        work.spawn(health::watch_database(parts.app.clone(), stop.clone()));
         work.close();
-        let router = router(&parts.app, settings, &metrics, stop);
+        let router = router(&parts.app, settings, &metrics, &close);
         let total = listen::connections_within_files(settings.connections.total);
         let limits = Limits { total, ..settings.connections.clone() };
-        let server = tokio::spawn(listen::serve(listener, router, limits, stop.clone()));
+        let server = tokio::spawn(listen::serve(listener, router, limits, close.clone()));
         tracing::info!(%address, "serving");
         let patience = settings.work.shutdown + AFTERWARDS;
-        Ok(Service { parts, base_url, server, work, stop: stop.clone(), patience })
+        Ok(Service { parts, base_url, server, work, stop: stop.clone(), close, patience })
     }
 }
 
@@ -106,16 +127,16 @@ impl Service {
         Ok(())
     }
 
-    /// Lets requests and runs in progress finish, up to a time limit.
+    /// Lets runs in progress finish, up to a time limit, while requests are still answered, and then the last requests.
     pub async fn end(self) {
+        self.parts.app.begin_stopping();
         self.stop.cancel();
-        let end = async {
-            let served = self.server.await;
-            self.work.wait().await;
-            served
-        };
-        if tokio::time::timeout(self.patience, end).await.is_err() {
+        if tokio::time::timeout(self.patience, self.work.wait()).await.is_err() {
             tracing::warn!("work did not finish in time; it will be recovered at the next start");
+        }
+        self.close.cancel();
+        if tokio::time::timeout(AFTERWARDS, self.server).await.is_err() {
+            tracing::warn!("some requests were not answered in time");
         }
         close(&self.parts.app).await;
     }
@@ -124,11 +145,12 @@ impl Service {
 pub async fn work(settings: Settings) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     let metrics = install_metrics(&stop)?;
-    let parts = open_parts(&settings, Migrations::Apply).await?;
+    let parts = open_service(&settings).await?;
     warn_of_open_folder(&settings);
     let app = parts.app.clone();
     serve_operations(&settings, &app, &metrics, &stop).await?;
-    println!("The Holdfast worker is running. Stop with Ctrl-C.");
+    say!("The Holdfast worker is running. Stop with Ctrl-C.");
+    tokio::spawn(health::watch_database(app.clone(), stop.clone()));
     let running = holdfast_worker::supervise(parts, stop.clone());
     tokio::pin!(running);
     tokio::select! {
@@ -187,14 +209,14 @@ fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop:
 /// Prints the URL to open. Without a configured administrator, the first start prints a link to set a password.
 fn greet(first: &FirstStart, settings: &Settings, base_url: &str) {
     match first {
-        FirstStart::Ready => println!("Holdfast is ready: open {base_url}"),
-        FirstStart::AdminCreated => println!("Holdfast is ready: open {base_url} and sign in as the administrator"),
+        FirstStart::Ready => say!("Holdfast is ready: open {base_url}"),
+        FirstStart::AdminCreated => say!("Holdfast is ready: open {base_url} and sign in as the administrator"),
         FirstStart::Link(secret) => {
-            println!("Holdfast is ready. Nobody has signed in yet: open this link, once, within a day:");
-            println!("  {base_url}/set-up/{}", secret.reveal());
+            say!("Holdfast is ready. Nobody has signed in yet: open this link, once, within a day:");
+            say!("  {base_url}/set-up/{}", secret.reveal());
         }
     }
-    println!("Data is kept in {}. Stop with Ctrl-C.", settings.data_dir.display());
+    say!("Data is kept in {}. Stop with Ctrl-C.", settings.data_dir.display());
 }
 
 async fn flush_token_use(app: Arc<App>, stop: CancellationToken) {
@@ -229,6 +251,12 @@ async fn close(app: &App) {
 pub fn stop_on_signal() -> Result<CancellationToken, Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::other(format!("cannot listen for signals: {error}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut hang_up = listen(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hang_up.recv().await.is_some() {
+            tracing::info!("ignored SIGHUP: settings are read at the start; restart to change them");
+        }
+    });
     let stop = CancellationToken::new();
     let token = stop.clone();
     tokio::spawn(async move {
@@ -238,7 +266,7 @@ pub fn stop_on_signal() -> Result<CancellationToken, Failure> {
                 _ = interrupt.recv() => {}
             }
             if already_stopping {
-                eprintln!("holdfast: stopped immediately");
+                complain!("holdfast: stopped immediately");
                 std::process::exit(130);
             }
             tracing::info!("stopping; a second signal stops immediately");
@@ -291,4 +319,5 @@ fn describe_metrics() {
     describe_counter!("holdfast_tasks_paused_after_losses_total", "Tasks paused because their workers were lost.");
     describe_counter!("holdfast_backups_damaged_total", "Backups found damaged or missing.");
     describe_counter!("holdfast_notices_total", "Messages sent, by result.");
+    describe_counter!("holdfast_log_lines_dropped_total", "Log lines that could not be written.");
 }

@@ -51,6 +51,11 @@ pub const TABLE: &[Setting] = &[
     ),
     plain("HOLDFAST_DATABASE_CONNECTIONS", "10", "Maximum number of database connections"),
     secret("HOLDFAST_MASTER_KEY", "Key that encrypts all secrets: 32 bytes in base64 [a file in the data folder]"),
+    plain(
+        "HOLDFAST_NEW_INSTALLATION",
+        "false",
+        "true: start with an empty database although the data folder has a master key or backups of an earlier one",
+    ),
     plain("HOLDFAST_ADMIN_EMAIL", "", "Email of the administrator that the first start creates"),
     secret("HOLDFAST_ADMIN_PASSWORD", "Password of the administrator that the first start creates"),
     plain("HOLDFAST_TRUSTED_PROXIES", "", "Proxies whose X-Forwarded-… headers are trusted, comma-separated"),
@@ -154,15 +159,28 @@ pub struct Settings {
     pub notify: holdfast_notify::Settings,
     pub identity: holdfast_identity::Settings,
     pub limits: Limits,
-    /// The URL of the service that remote commands use.
-    pub url: Option<String>,
-    pub token: Option<Secret>,
     /// The keys of the bucket that `bootstrap` reads.
     pub s3_keys: Option<(Secret, Secret)>,
     pub sftp_password: Option<Secret>,
-    pub log: String,
-    pub log_json: bool,
     pub device_auth_enabled: bool,
+    /// Start empty, whatever an earlier installation has left.
+    pub is_new_installation: bool,
+    /// Variables that look like settings, but were set by Kubernetes.
+    pub service_links: Vec<String>,
+}
+
+/// What is logged, and in which form. Every command has a log.
+pub struct LogSettings {
+    pub filter: String,
+    pub is_json: bool,
+}
+
+/// The settings of commands that talk to a service. They read no others, so settings of a service on the same machine
+/// cannot be in their way.
+pub struct ClientSettings {
+    pub url: Option<String>,
+    pub token: Option<Secret>,
+    pub ca_pem: Option<Vec<u8>>,
 }
 
 pub type Environment = BTreeMap<String, String>;
@@ -297,7 +315,7 @@ fn read_secret(name: &str, path: &Path) -> Result<String, Failure> {
 
 impl Settings {
     pub fn load(matches: &ArgMatches, environment: &Environment) -> Result<Self, Failure> {
-        refuse_unknown(environment)?;
+        let service_links = refuse_unknown(environment)?;
         let given = Given { matches, environment };
         let data_dir = given.text("HOLDFAST_DATA_DIR")?.map_or_else(|| default_data_dir(environment), PathBuf::from);
         let database_url = given.text("HOLDFAST_DATABASE_URL")?;
@@ -316,8 +334,10 @@ impl Settings {
                 "an address and port like 127.0.0.1:9090",
                 |text| text.parse().ok(),
             )?,
-            base_url: given.parse("HOLDFAST_BASE_URL", "an http or https URL", |text| {
-                network::is_endpoint_url(text).then(|| text.trim_end_matches('/').to_owned())
+            base_url: given.parse("HOLDFAST_BASE_URL", "an http or https URL without a path", |text| {
+                let origin = text.trim_end_matches('/');
+                let has_path = origin.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+                (network::is_endpoint_url(text) && !has_path).then(|| origin.to_owned())
             })?,
             database_url: Secret::new(database_url),
             database_connections: given.number("HOLDFAST_DATABASE_CONNECTIONS", 1, 1000)?,
@@ -332,8 +352,6 @@ impl Settings {
             engine: engine(&given)?,
             s3_keys: s3_keys(&given)?,
             sftp_password: given.text("HOLDFAST_SFTP_PASSWORD")?.map(Secret::new),
-            url: given.text("HOLDFAST_URL")?,
-            token: given.text("HOLDFAST_TOKEN")?.map(Secret::new),
             limits: Limits {
                 requests: second(
                     given.number("HOLDFAST_RATE_PER_SECOND", 1, 1_000_000)?,
@@ -342,19 +360,39 @@ impl Settings {
                 runs: Quota::per_minute(given.number("HOLDFAST_RUNS_PER_MINUTE", 1, 1_000_000)?),
                 sign_ins: Quota::per_minute(given.number("HOLDFAST_SIGN_INS_PER_MINUTE", 1, 1_000_000)?),
             },
-            log: given.text("HOLDFAST_LOG")?.expect("has a default"),
-            log_json: given
-                .parse("HOLDFAST_LOG_FORMAT", "text or json", |text| match text {
-                    "text" => Some(false),
-                    "json" => Some(true),
-                    _ => None,
-                })?
-                .unwrap_or(false),
             device_auth_enabled: given
                 .parse("ENABLE_DEVICE_AUTH_ENDPOINT", "true or false", parse_switch)?
                 .unwrap_or(false),
+            is_new_installation: given
+                .parse("HOLDFAST_NEW_INSTALLATION", "true or false", parse_switch)?
+                .unwrap_or(false),
             data_dir,
+            service_links,
         })
+    }
+}
+
+impl LogSettings {
+    pub fn load(matches: &ArgMatches, environment: &Environment) -> Result<Self, Failure> {
+        let given = Given { matches, environment };
+        let is_json = given.parse("HOLDFAST_LOG_FORMAT", "text or json", |text| match text {
+            "text" => Some(false),
+            "json" => Some(true),
+            _ => None,
+        })?;
+        Ok(Self { filter: given.text("HOLDFAST_LOG")?.expect("has a default"), is_json: is_json.unwrap_or(false) })
+    }
+}
+
+impl ClientSettings {
+    pub fn load(matches: &ArgMatches, environment: &Environment) -> Result<Self, Failure> {
+        let given = Given { matches, environment };
+        let trimmed = |name: &str| Ok::<_, Failure>(given.text(name)?.map(|text| text.trim().to_owned()));
+        let token = trimmed("HOLDFAST_TOKEN")?;
+        if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err(Failure::settings("HOLDFAST_TOKEN is not a token: it has spaces or line breaks in it"));
+        }
+        Ok(Self { url: trimmed("HOLDFAST_URL")?, token: token.map(Secret::new), ca_pem: ca_pem(&given)? })
     }
 }
 
@@ -412,12 +450,14 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     settings.remote.egress_allow.clone_from(&settings.destination.egress_allow);
     settings.remote.guards_private =
         given.parse("HOLDFAST_SSH_EGRESS_GUARD", "true or false", parse_switch)?.unwrap_or(false);
-    if let Some(path) = given.text("HOLDFAST_CA_FILE")? {
-        let pem = std::fs::read(&path);
-        let pem = pem.map_err(|error| Failure::settings(format!("HOLDFAST_CA_FILE: cannot read {path}: {error}")))?;
-        settings.destination.ca_pem = Some(pem);
-    }
+    settings.destination.ca_pem = ca_pem(given)?;
     Ok(settings)
+}
+
+fn ca_pem(given: &Given<'_>) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(path) = given.text("HOLDFAST_CA_FILE")? else { return Ok(None) };
+    let pem = std::fs::read(&path);
+    pem.map(Some).map_err(|error| Failure::settings(format!("HOLDFAST_CA_FILE: cannot read {path}: {error}")))
 }
 
 /// The settings of sign-in providers. Each needs all of its settings or none.
@@ -534,18 +574,38 @@ fn default_data_dir(environment: &Environment) -> PathBuf {
         .join("holdfast")
 }
 
-/// Refuses unknown variables, because a misspelled setting would otherwise be ignored silently.
-fn refuse_unknown(environment: &Environment) -> Result<(), Failure> {
+/// Refuses unknown variables, because a misspelled setting would otherwise be ignored silently. Returns those that
+/// Kubernetes sets in every pod for services whose names begin with `holdfast`; they are no settings.
+fn refuse_unknown(environment: &Environment) -> Result<Vec<String>, Failure> {
     let known = |name: &str| {
         TABLE.iter().any(|setting| setting.name == name || (setting.secret && setting.file_name() == name))
     };
-    match environment.keys().find(|name| name.starts_with(PREFIX) && !known(name)) {
-        Some(name) => Err(Failure::settings(format!(
-            "{name} is not a setting of Holdfast; `holdfast --help` lists them{}",
+    let unknown = environment.iter().filter(|(name, _)| name.starts_with(PREFIX) && !known(name));
+    let (links, misspelled): (Vec<_>, Vec<_>) = unknown.partition(|(name, value)| is_service_link(name, value));
+    match misspelled.first() {
+        Some((name, _)) => Err(Failure::settings(format!(
+            "{name} is not a setting of Holdfast; `holdfast serve --help` lists them{}",
             nearest(name).map(|near| format!(" (did you mean {near}?)")).unwrap_or_default()
         ))),
-        None => Ok(()),
+        None => Ok(links.into_iter().map(|(name, _)| name.clone()).collect()),
     }
+}
+
+/// For a service `holdfast-web`, for example: `HOLDFAST_WEB_SERVICE_HOST`, `HOLDFAST_WEB_SERVICE_PORT_HTTP`,
+/// `HOLDFAST_WEB_PORT=tcp://…`, `HOLDFAST_WEB_PORT_8080_TCP_ADDR`.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let is_address = |value: &str| ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let of_port = |rest: &str| {
+        let mut parts = rest.splitn(3, '_');
+        parts.next().is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+            && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
+            && matches!(parts.next(), None | Some("PROTO" | "PORT" | "ADDR"))
+    };
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || name.ends_with("_PORT") && is_address(value)
+        || name.split("_PORT_").skip(1).any(of_port)
 }
 
 fn nearest(name: &str) -> Option<&'static str> {
@@ -588,17 +648,43 @@ mod tests {
 
     #[test]
     fn invalid_and_unknown_settings_are_reported_in_one_line() {
-        let cases: [(&str, &str, &str); 6] = [
+        let cases: [(&str, &str, &str); 7] = [
             ("HOLDFAST_LISTEN", "somewhere", "HOLDFAST_LISTEN must be an address and port"),
             ("HOLDFAST_LISTNE", "127.0.0.1:1", "did you mean HOLDFAST_LISTEN?"),
             ("HOLDFAST_WORKERS", "many", "HOLDFAST_WORKERS must be a whole number from 0 to 64"),
             ("HOLDFAST_DATABASE_URL", "mysql://x", "must begin with sqlite:// or postgres://"),
             ("HOLDFAST_BASE_URL", "example.org", "HOLDFAST_BASE_URL must be an http or https URL"),
+            (
+                "HOLDFAST_BASE_URL",
+                "https://example.org/backup/",
+                "HOLDFAST_BASE_URL must be an http or https URL without",
+            ),
             ("HOLDFAST_ADMIN_EMAIL", "a@example.org", "HOLDFAST_ADMIN_PASSWORD is not"),
         ];
         for (name, value, expected) in cases {
             let message = load(&[], &[(name, value)]).unwrap_err();
             assert!(message.contains(expected) && !message.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_kubernetes_sets_for_services_is_ignored() {
+        let links = [
+            ("HOLDFAST_PORT", "tcp://10.0.0.1:8080"),
+            ("HOLDFAST_SERVICE_HOST", "10.0.0.1"),
+            ("HOLDFAST_SERVICE_PORT", "8080"),
+            ("HOLDFAST_SERVICE_PORT_HTTP", "8080"),
+            ("HOLDFAST_PORT_8080_TCP", "tcp://10.0.0.1:8080"),
+            ("HOLDFAST_PORT_8080_TCP_ADDR", "10.0.0.1"),
+            ("HOLDFAST_WEB_PORT_53_UDP_PROTO", "udp"),
+        ];
+        let mut ignored = load(&[], &links).unwrap().service_links;
+        ignored.sort();
+        let mut expected: Vec<&str> = links.iter().map(|(name, _)| *name).collect();
+        expected.sort_unstable();
+        assert_eq!(ignored, expected);
+        for (name, value) in [("HOLDFAST_PORT", "8080"), ("HOLDFAST_PORT_LISTEN", "1"), ("HOLDFAST_SERVICE", "x")] {
+            assert!(load(&[], &[(name, value)]).is_err(), "{name}");
         }
     }
 

@@ -26,6 +26,7 @@ use self::dump::{Dump, Row};
 use self::secrets::Keys;
 use crate::commands::origin::origin;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::settings::Settings;
 use crate::wiring::open_app;
 
@@ -81,19 +82,19 @@ pub async fn import(settings: &Settings, file: &Path, options: Options) -> Resul
     for user in dump.rows("users") {
         let email = user.text("email");
         let owner = options.user.clone().unwrap_or_else(|| email.clone());
-        println!("{}:", stored_line(&email));
+        say!("{}:", stored_line(&email));
         let account = find_account(&app, &owner, user, &options, &base_url).await?;
         let caller = account.map(|account| Caller::operator(&account, origin()));
         let mut import =
             Import { app: &app, dump: &dump, keys: &keys, caller, options: &options, made: 0, present: 0, left_out: 0 };
         import.run(&user.text("id")).await?;
-        println!("  {} created, {} already present, {} skipped", import.made, import.present, import.left_out);
+        say!("  {} created, {} already present, {} skipped", import.made, import.present, import.left_out);
     }
     app.store.close().await;
     if options.check {
-        println!("Nothing was changed.");
+        say!("Nothing was changed.");
     } else {
-        println!(
+        say!(
             "Vanguard's SSH key is not in its database: install each account's own key on its servers (account page)."
         );
     }
@@ -145,7 +146,7 @@ async fn find_account(
         )));
     }
     if options.check {
-        println!("  + account {}", stored_line(email));
+        say!("  + account {}", stored_line(email));
         return Ok(None);
     }
     let draft = UserDraft::check(&user.text("name"), email, &user.text("timezone"), false)
@@ -153,7 +154,7 @@ async fn find_account(
         .map_err(|errors| Failure::from(AppError::Invalid(errors)))?;
     let link = people::invite_as(app, &origin(), &draft).await?;
     let shown = stored_line(email);
-    println!("  + account {shown}; link to set a password, works once: {base_url}/set-up/{}", link.reveal());
+    say!("  + account {shown}; link to set a password, works once: {base_url}/set-up/{}", link.reveal());
     find().await
 }
 
@@ -187,12 +188,12 @@ impl Import<'_> {
     /// Counts and prints an item that is or would be created.
     fn would_make(&mut self, what: &str, label: &str) {
         self.made += 1;
-        println!("  + {what} {label:?}");
+        say!("  + {what} {label:?}");
     }
 
     fn leave_out(&mut self, what: &str, label: &str, why: &str) {
         self.left_out += 1;
-        println!("  - {what} {label:?}: {}", stored_line(why));
+        say!("  - {what} {label:?}: {}", stored_line(why));
     }
 
     /// Matches an item with an existing one, or else creates it. An invalid item is skipped.
@@ -303,7 +304,7 @@ impl Import<'_> {
             let password = match self.keys.open(&row.text("database_password")) {
                 Ok(password) => password,
                 Err(why) => {
-                    println!("  ! server {label:?}: imported without its database password: {}", stored_line(&why));
+                    say!("  ! server {label:?}: imported without its database password: {}", stored_line(&why));
                     String::new()
                 }
             };
@@ -350,9 +351,7 @@ impl Import<'_> {
             let (bucket, endpoint) = (input.text("s3_bucket_name"), input.text("custom_s3_endpoint"));
             let own = sign(&label, text(&bucket), text(&endpoint));
             if row.text("type") == "local" {
-                println!(
-                    "  ! destination {label:?}: a folder on the server in Vanguard, but on this machine in Holdfast"
-                );
+                say!("  ! destination {label:?}: a folder on the server in Vanguard, but on this machine in Holdfast");
             }
             let make =
                 async |app: &App, caller: &Caller| destinations::create(app, caller, &input).await.map(|row| row.id.0);

@@ -60,6 +60,49 @@ pub fn store_options(settings: &Settings, migrations: Migrations) -> Options {
     }
 }
 
+/// The file in the data folder that names the installation whose folder it is.
+const INSTALLATION: &str = "installation";
+
+/// Opens the parts of a service.
+pub async fn open_service(settings: &Settings) -> Result<Parts, Failure> {
+    refuse_lost_database(settings).await?;
+    let parts = open_parts(settings, Migrations::Apply).await?;
+    let id = holdfast_app::health::installation_id(&parts.app).await?;
+    if let Err(error) = note_installation(settings, &id) {
+        tracing::warn!(%error, "could not note in the data folder which installation it belongs to");
+    }
+    Ok(parts)
+}
+
+/// A database that is empty, although the data folder is that of an installation, was lost, and is not silently replaced
+/// by a new one.
+pub async fn refuse_lost_database(settings: &Settings) -> Result<(), Failure> {
+    let folder = &settings.data_dir;
+    let destinations = folder.join("destinations");
+    let has_backups = std::fs::read_dir(&destinations).is_ok_and(|mut entries| entries.next().is_some());
+    let left = [(has_backups, destinations), (folder.join(INSTALLATION).exists(), folder.join(INSTALLATION))];
+    let Some((_, left)) = left.into_iter().find(|(is_there, _)| *is_there) else { return Ok(()) };
+    if settings.is_new_installation || !holdfast_store::is_new(&store_options(settings, Migrations::Apply)).await? {
+        return Ok(());
+    }
+    Err(Failure::lost_database(format!(
+        "the database is empty, but {} is there from an installation: if its database was lost, put back a copy, or \
+         recover it with `holdfast bootstrap`; to start with an empty one, set HOLDFAST_NEW_INSTALLATION=true",
+        left.display()
+    )))
+}
+
+fn note_installation(settings: &Settings, id: &str) -> std::io::Result<()> {
+    let path = settings.data_dir.join(INSTALLATION);
+    let text = format!("{id}\n");
+    if std::fs::read_to_string(&path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let part = path.with_extension("part");
+    std::fs::write(&part, text)?;
+    std::fs::rename(part, path)
+}
+
 /// Whether a master key exists.
 pub fn has_master_key(settings: &Settings) -> bool {
     match &settings.master_key {

@@ -105,7 +105,7 @@ on_both_engines! {
         });
         let resealed = rotate(&other, now).await.unwrap();
         let written = writing.await.unwrap();
-        assert!(resealed >= 451, "{resealed}");
+        assert!(resealed.resealed >= 451 && !resealed.keeps_old_keys, "{resealed:?}");
 
         let key_after = std::fs::read_to_string(app.folder.path().join("master.key")).unwrap();
         assert_ne!(key_before, key_after);
@@ -149,20 +149,68 @@ on_both_engines! {
         rotate(&reopened, now).await.unwrap();
         let fresh = Store::open(&app.options, &clock()).await.unwrap();
         assert_eq!(value_of(&fresh, id).await, "kept@example.org");
+        let key = std::fs::read_to_string(&path).unwrap();
+        assert!(key.contains("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=") && key.lines().count() == 1, "it is completed");
     }
 }
 
-#[tokio::test]
-async fn a_key_from_the_environment_cannot_be_rotated_by_a_command() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = holdfast_store::Options {
-        url: format!("sqlite://{}", folder.path().join("x.db").display()),
+fn given(folder: &std::path::Path, keys: &str) -> holdfast_store::Options {
+    holdfast_store::Options {
+        url: format!("sqlite://{}", folder.join("x.db").display()),
         max_connections: 1,
         acquire_timeout: std::time::Duration::from_secs(5),
-        master_key: MasterKeySource::Given(Secret::new("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")),
+        master_key: MasterKeySource::Given(Secret::new(keys)),
         migrations: holdfast_store::Migrations::Apply,
-    };
+    }
+}
+
+/// What a command cannot change, an operator changes: the new key comes first.
+#[tokio::test]
+async fn a_key_from_the_environment_is_rotated_in_two_steps() {
+    const OLD: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    const NEW: &str = "HwECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let folder = tempfile::tempdir().unwrap();
+    let now = "2025-01-01T00:00:00Z".parse().unwrap();
+    let store = Store::open(&given(folder.path(), OLD), &clock()).await.unwrap();
+    let error = rotate(&store, now).await.unwrap_err().to_string();
+    assert!(error.contains("write a new key on a line before the old one"), "{error}");
+    store.close().await;
+    let both = given(folder.path(), &format!("{NEW}\n{OLD}"));
+    let store = Store::open(&both, &clock()).await.unwrap();
+    assert!(rotate(&store, now).await.unwrap().keeps_old_keys);
+    store.close().await;
+    assert!(Store::open(&given(folder.path(), OLD), &clock()).await.is_err(), "the old key opens nothing");
+    let store = Store::open(&given(folder.path(), NEW), &clock()).await.unwrap();
+    store.check_master_key().await.unwrap();
+    let error = rotate(&store, now).await.unwrap_err().to_string();
+    assert!(error.contains("HOLDFAST_MASTER_KEY"), "{error}");
+}
+
+/// Secrets in containers are files that are mounted one by one.
+#[tokio::test]
+async fn a_mounted_key_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
+    std::fs::write(&key, "").unwrap();
+    let bound = std::process::Command::new("mount").arg("--bind").args([&secret, &key]).output();
+    if !bound.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: this user may not mount; `cargo xtask test` as root runs it");
+        return;
+    }
+    let options =
+        holdfast_store::Options { master_key: MasterKeySource::File(key.clone()), ..given(folder.path(), "") };
     let store = Store::open(&options, &clock()).await.unwrap();
-    let error = rotate(&store, "2025-01-01T00:00:00Z".parse().unwrap()).await.unwrap_err().to_string();
-    assert!(error.contains("HOLDFAST_MASTER_KEY_FILE"), "{error}");
+    let refused = rotate(&store, "2025-01-01T00:00:00Z".parse().unwrap()).await;
+    store.close().await;
+    let unbound = std::process::Command::new("umount").arg(&key).status();
+    assert!(unbound.unwrap().success());
+    assert!(refused.unwrap_err().to_string().contains("write a new key on a line before the old one"));
+    let left: Vec<String> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("key."))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
 }

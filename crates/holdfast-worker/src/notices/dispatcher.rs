@@ -256,7 +256,7 @@ impl Dispatcher {
                     tokio::time::sleep(NOTE_AGAIN).await;
                     continue;
                 }
-                Err(AppError::Unavailable(reason)) => Err(AppError::Unavailable(reason)),
+                Err(error @ AppError::Unavailable(_)) => Err(error),
                 // Counted as an attempt, so that the notice ends as undelivered and is seen.
                 Err(error) => {
                     tracing::error!(?recipient, %error, "the address of this recipient cannot be read");
@@ -277,8 +277,8 @@ impl Dispatcher {
         let is_undelivered = loop {
             match self.try_note(recipient, sent, delivered).await {
                 Ok(is_undelivered) => break is_undelivered,
-                Err(AppError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
-                    tracing::warn!(reason, "a delivery is not recorded yet; trying again");
+                Err(AppError::Unavailable(outage)) if tokio::time::Instant::now() < deadline => {
+                    tracing::warn!(reason = outage.reason, "a delivery is not recorded yet; trying again");
                     tokio::time::sleep(NOTE_AGAIN).await;
                 }
                 Err(error) => return Err(error),

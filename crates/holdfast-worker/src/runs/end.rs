@@ -43,7 +43,8 @@ impl End<'_> {
                     tracing::warn!(run = self.run.id.0, "lost the lease; another worker ends this run");
                     return self.job.discard(self.services).await;
                 }
-                Err(AppError::Unavailable(reason)) if tokio::time::Instant::now() < deadline => {
+                Err(AppError::Unavailable(outage)) if tokio::time::Instant::now() < deadline => {
+                    let reason = outage.reason;
                     tracing::warn!(run = self.run.id.0, reason, "the end of a run is not written yet; trying again");
                     tokio::time::sleep(TRY_AGAIN).await;
                 }

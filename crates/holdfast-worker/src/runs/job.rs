@@ -135,8 +135,8 @@ impl Contacts {
 /// An unavailable database is not the fault of the run, which can be tried again.
 pub(super) fn of_app(error: AppError) -> EngineError {
     match error {
-        AppError::Unavailable(reason) => {
-            tracing::warn!(reason, "the database did not answer a run");
+        AppError::Unavailable(outage) => {
+            tracing::warn!(reason = outage.reason, "the database did not answer a run");
             EngineError::new(FailureCode::WorkerLost, "Holdfast's own database did not answer.")
         }
         error => EngineError::internal(format!("{error:?}")),

@@ -63,7 +63,7 @@ async fn write_lane(app: &App, engine: &Engine, planner: &Planner, has_failed: b
 }
 
 async fn write_one(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, lease: Timestamp) -> Result<()> {
-    let silent = || AppError::Unavailable("It did not answer within five minutes.".to_owned());
+    let silent = || AppError::busy("It did not answer within five minutes.");
     let written = tokio::time::timeout(PATIENCE, write(app, engine, planner, due, lease)).await;
     let Err(error) = written.unwrap_or_else(|_| Err(silent())) else { return Ok(()) };
     let reason: String = error.reason().chars().take(500).collect();
@@ -100,7 +100,7 @@ async fn write(app: &App, engine: &Engine, planner: &Planner, due: &DueRow, leas
     }
     tx.commit().await?;
     let put = engine.put_object(&destination, &key, sealed.into()).await;
-    put.map_err(|error| AppError::Unavailable(error.message))?;
+    put.map_err(|error| AppError::busy(error.message))?;
     let pause = (bytes / BYTES_PER_PAUSE_SEC).clamp(LEAST_PAUSE_SECS, MOST_PAUSE_SECS);
     let written = WrittenCatalogue { key: &key, bytes, at, next_at: later(app.now(), pause) };
     let mut tx = app.store.begin().await?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use holdfast_app::Result;
 use holdfast_core::page::PageRequest;
 use holdfast_core::random;
@@ -21,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 use crate::plans::Planner;
 use crate::worker::Parts;
 
-/// How many are contacted at once.
-const AT_ONCE: usize = 8;
+/// How many are contacted at once. A server that is away costs time, but next to no work.
+const AT_ONCE: usize = 64;
 /// How many of each user's destinations, servers and tasks are considered; further ones are left out.
 const MOST: i64 = 10_000;
 /// A server or destination that does not answer for this long has a problem.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was checked, and the result.
 #[derive(Debug)]
@@ -36,11 +36,11 @@ pub struct Finding {
     pub found: std::result::Result<String, String>,
 }
 
-/// Checks every destination and server of every user.
-pub async fn examine(parts: &Parts) -> Result<Vec<Finding>> {
+/// Checks every destination and server of every user, many at a time, and hands over each finding as it is made.
+pub async fn examine(parts: &Parts, mut tell: impl FnMut(Finding)) -> Result<()> {
     let planner = Planner { folder: parts.folder.clone() };
     let people = users::list(&mut parts.app.store.read().await?).await?;
-    let mut findings = Vec::new();
+    let mut owned = Vec::new();
     for user in &people {
         let listing = Listing {
             owner: user.id,
@@ -52,13 +52,18 @@ pub async fn examine(parts: &Parts) -> Result<Vec<Finding>> {
         let stores = destinations::list(&mut tx, &listing).await?.items;
         let hosts = servers::list(&mut tx, &listing).await?.items;
         let wanted = tasks::list(&mut tx, &listing, &TaskFilter::default()).await?.items;
-        drop(tx);
-        let looks = stores.iter().map(|row| at_destination(parts, &planner, user, row));
-        findings.extend(stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>().await);
-        let looks = hosts.iter().map(|row| at_server(parts, &planner, user, row, &wanted));
-        findings.extend(stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>().await);
+        owned.push((user, stores, hosts, wanted));
     }
-    Ok(findings)
+    let looks = owned.iter().flat_map(|(user, stores, hosts, wanted)| {
+        let stores = stores.iter().map(|row| at_destination(parts, &planner, user, row).boxed());
+        let hosts = hosts.iter().map(|row| at_server(parts, &planner, user, row, wanted).boxed());
+        stores.chain(hosts)
+    });
+    let mut found = stream::iter(looks).buffer_unordered(AT_ONCE);
+    while let Some(finding) = found.next().await {
+        tell(finding);
+    }
+    Ok(())
 }
 
 fn told(error: &EngineError) -> String {
@@ -66,7 +71,7 @@ fn told(error: &EngineError) -> String {
 }
 
 async fn in_time<T>(look: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
-    let silent = || EngineError::new(FailureCode::Timeout, "It did not answer within a minute.");
+    let silent = || EngineError::new(FailureCode::Timeout, "It did not answer within 30 seconds.");
     tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| Err(silent()))
 }
 

@@ -113,7 +113,7 @@ impl UserRound {
                 continue;
             }
             let begun = Instant::now();
-            let silent = || AppError::Unavailable("It did not answer in time.".to_owned());
+            let silent = || AppError::busy("It did not answer in time.");
             let removing = tokio::time::timeout(limit, leftover.remove(services));
             let removed = removing.await.unwrap_or_else(|_| Err(silent()));
             self.spent += begun.elapsed();
@@ -191,7 +191,7 @@ impl Leftover {
                 engine.discard_upload(&destination, &upload.object_key, upload.upload_id.as_deref()).await
             }
         };
-        removed.map_err(|error| AppError::Unavailable(error.message))
+        removed.map_err(|error| AppError::busy(error.message))
     }
 
     async fn note_removed(&self, services: &Services) -> Result<()> {

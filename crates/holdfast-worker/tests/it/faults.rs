@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use holdfast_testkit::{FaultProxy, Settings, SshServer, TestApp};
+use holdfast_testkit::{FaultProxy, Settings, SmallDisk, SshServer, TestApp};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -231,33 +231,6 @@ pub async fn wait_for<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
         }
         assert!(tokio::time::Instant::now() < deadline, "it did not happen");
         tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// A small file system for a local destination that soon fills up.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(folder: &std::path::Path, size: &str) -> Option<Self> {
-        std::fs::create_dir_all(folder).unwrap();
-        let mounted = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-            .arg(folder)
-            .output();
-        mounted.is_ok_and(|output| output.status.success()).then(|| Self(folder.to_owned()))
-    }
-
-    fn remount(&self, options: &str) {
-        let done =
-            std::process::Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).status();
-        assert!(done.unwrap().success());
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let done = std::process::Command::new("umount").arg("--lazy").arg(&self.0).status();
-        assert!(done.is_ok_and(|status| status.success()), "{} is still mounted", self.0.display());
     }
 }
 

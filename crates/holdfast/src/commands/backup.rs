@@ -11,6 +11,7 @@ use holdfast_engine::{EngineError, decrypt, extract};
 use super::ask;
 use crate::cli::BackupCommand;
 use crate::failure::Failure;
+use crate::output::{complain, say};
 
 pub fn run(command: BackupCommand) -> Result<(), Failure> {
     match command {
@@ -22,9 +23,9 @@ pub fn run(command: BackupCommand) -> Result<(), Failure> {
             let password = password(&file, password_file.as_deref())?;
             let (count, left_out) = extract(&file, password.as_ref(), &to, &entries).map_err(explain)?;
             for path in left_out {
-                eprintln!("holdfast: {path}");
+                complain!("holdfast: {path}");
             }
-            println!("{count} entries in {}", to.display());
+            say!("{count} entries in {}", to.display());
             Ok(())
         }
     }
@@ -63,7 +64,7 @@ fn write_plain(file: &Path, password: Option<&Secret>, output: Option<&Path>) ->
     if written.is_err()
         && let Err(error) = std::fs::remove_file(&part)
     {
-        eprintln!("holdfast: could not remove {}: {error}", part.display());
+        complain!("holdfast: could not remove {}: {error}", part.display());
     }
     written
 }

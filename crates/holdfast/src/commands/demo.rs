@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
+use crate::output::{complain, say};
 use crate::serve::{Opened, Service, stop_on_signal};
 use crate::settings::Settings;
 
@@ -35,16 +36,16 @@ pub async fn demo(settings: Settings, stay: bool) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     let settings = throw_away(settings, &folder.0, stay);
     let service = Opened::open(&settings, &stop).await?.start(&settings, &stop).await?;
-    println!("Holdfast demo: all data is in {} and is removed at the end.\n", folder.0.display());
+    say!("Holdfast demo: all data is in {} and is removed at the end.\n", folder.0.display());
     let (user, password, token) = account(&service).await?;
     let demo = Demo { url: service.base_url.clone(), token, folder: folder.0.clone(), stop: stop.clone() };
     let endpoint = demo.start_endpoint().await?;
     let shown = demo.show(&endpoint).await;
     if stay && shown.is_ok() && !stop.is_cancelled() {
-        println!("\nThe demo keeps running for a look around:");
-        println!("  {}  (sign in as {EMAIL} with {})", service.base_url, password.reveal());
-        println!("  {}/docs/  (API token: {})", service.base_url, demo.token.reveal());
-        println!("Press Ctrl-C to stop it and remove everything.");
+        say!("\nThe demo keeps running for a look around:");
+        say!("  {}  (sign in as {EMAIL} with {})", service.base_url, password.reveal());
+        say!("  {}/docs/  (API token: {})", service.base_url, demo.token.reveal());
+        say!("Press Ctrl-C to stop it and remove everything.");
         stop.cancelled().await;
     }
     drop(endpoint);
@@ -69,7 +70,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("holdfast: could not remove {}: {error}", self.0.display());
+            complain!("holdfast: could not remove {}: {error}", self.0.display());
         }
     }
 }
@@ -161,9 +162,9 @@ impl Demo {
             let differing = before.iter().filter(|(path, facts)| after.get(*path) != Some(facts)).count();
             return Err(Failure::other(format!("the restored tree differs in {differing} places")));
         }
-        println!("\n{} files, folders and links came back identical: content, modes, owners, times.", before.len());
-        println!("Stored as {}", backup["key"].as_str().unwrap_or_default());
-        println!("  open it with `age -d | zstd -d | tar -x`; its password is \"{PASSWORD_OF_BACKUP}\"");
+        say!("\n{} files, folders and links came back identical: content, modes, owners, times.", before.len());
+        say!("Stored as {}", backup["key"].as_str().unwrap_or_default());
+        say!("  open it with `age -d | zstd -d | tar -x`; its password is \"{PASSWORD_OF_BACKUP}\"");
         Ok(())
     }
 
@@ -221,13 +222,13 @@ fn tell(what: &str, run: &Value, note: &str) {
     let (bytes, millis) =
         (run["bytes_read"].as_f64().unwrap_or_default(), run["duration_ms"].as_f64().unwrap_or_default());
     let rate = bytes / 1e6 / (millis / 1e3).max(0.001);
-    println!("{what:<12} {:>7.2} s  {:>9}  {rate:>7.0} MB/s  {note}", millis / 1e3, megabytes(&run["bytes_read"]));
+    say!("{what:<12} {:>7.2} s  {:>9}  {rate:>7.0} MB/s  {note}", millis / 1e3, megabytes(&run["bytes_read"]));
 }
 
 fn step<T>(what: &str, work: impl FnOnce() -> std::io::Result<T>) -> Result<T, Failure> {
     let started = Instant::now();
     let done = work().map_err(|error| Failure::other(format!("{what}: {error}")))?;
-    println!("{what:<12} {:>7.2} s", started.elapsed().as_secs_f64());
+    say!("{what:<12} {:>7.2} s", started.elapsed().as_secs_f64());
     Ok(done)
 }
 

@@ -8,8 +8,10 @@ use holdfast_core::clock::{Clock as _, SystemClock};
 use holdfast_store::Migrations;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_worker::{Parts, examine};
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::output::say;
 use crate::settings::Settings;
 use crate::wiring::{is_open_to_others, open_parts};
 
@@ -20,32 +22,44 @@ const LEAST_SECOND: i64 = 1_735_689_600;
 /// A larger difference between clocks makes S3 requests fail and delays schedules.
 const CLOCK_SECS: i64 = 60;
 
-/// Prints the findings and counts the problems.
-#[derive(Default)]
+/// How many names of tasks a line shows.
+const NAMES: i64 = 3;
+
+/// Options of the command.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Contact no server, destination or mail server.
+    pub is_offline: bool,
+    pub is_json: bool,
+}
+
+/// Prints the findings as they are made, or keeps them for a JSON document.
 struct Report {
+    is_json: bool,
     problems: usize,
+    findings: Vec<Value>,
 }
 
 impl Report {
     fn tell(&mut self, what: &str, found: Result<String, String>) {
-        match found {
-            Ok(text) => println!("ok       {what}: {text}"),
-            Err(text) => {
-                self.problems += 1;
-                println!("PROBLEM  {what}: {text}");
-            }
+        let (is_ok, text) = match found {
+            Ok(text) => (true, text),
+            Err(text) => (false, text),
+        };
+        self.problems += usize::from(!is_ok);
+        if self.is_json {
+            self.findings.push(json!({"what": what, "ok": is_ok, "text": text}));
+        } else {
+            say!("{} {what}: {text}", if is_ok { "ok      " } else { "PROBLEM " });
         }
     }
 }
 
-pub async fn run(settings: &Settings, is_offline: bool) -> Result<(), Failure> {
-    let mut report = Report::default();
+pub async fn run(settings: &Settings, options: Options) -> Result<(), Failure> {
+    let mut report = Report { is_json: options.is_json, problems: 0, findings: Vec::new() };
     report.tell("data folder", check_private(&settings.data_dir, "chmod 700"));
     report.tell("free space", check_space(&settings.data_dir));
-    match &settings.master_key {
-        MasterKeySource::File(path) => report.tell("master key", check_private(path, "chmod 600")),
-        MasterKeySource::Given(_) => report.tell("master key", Ok("from HOLDFAST_MASTER_KEY".to_owned())),
-    }
+    report.tell("master key", check_key(settings));
     if let Some(path) = holdfast_store::sqlite_path(settings.database_url.reveal()).filter(|path| path.exists()) {
         report.tell("database files", check_database_files(&path));
     }
@@ -53,11 +67,16 @@ pub async fn run(settings: &Settings, is_offline: bool) -> Result<(), Failure> {
     if exists {
         match open_parts(settings, Migrations::Never).await {
             Ok(parts) => {
-                look_inside(&mut report, &parts, is_offline).await?;
+                if let Err(failure) = look_inside(&mut report, &parts, options.is_offline).await {
+                    report.tell("other checks", Err(format!("stopped, because {}", failure.message)));
+                }
                 parts.app.store.close().await;
             }
             Err(failure) => report.tell("database", Err(failure.message)),
         }
+    }
+    if report.is_json {
+        say!("{:#}", json!({"problems": report.problems, "findings": report.findings}));
     }
     match report.problems {
         0 => Ok(()),
@@ -68,8 +87,21 @@ pub async fn run(settings: &Settings, is_offline: bool) -> Result<(), Failure> {
 
 async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Result<(), Failure> {
     let app = &parts.app;
-    let kind = if app.store.is_sqlite() { "SQLite" } else { "PostgreSQL" };
-    report.tell("database", Ok(format!("{kind} answers and the master key opens it")));
+    let checks = health::check(app).await;
+    let (database, rest): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check.name == "database");
+    let is_usable = database.iter().all(|check| check.problem.is_none());
+    for check in database {
+        let fine =
+            || format!("{} answers and accepts writes", if app.store.is_sqlite() { "SQLite" } else { "PostgreSQL" });
+        report.tell("database", check.problem.map_or_else(|| Ok(fine()), |text| Err(with_detail(&text, check.detail))));
+    }
+    report.tell("database content", check_damage(app).await);
+    if is_usable {
+        for check in rest {
+            let fine = if check.name == "master_key" { "opens the database" } else { "running" };
+            report.tell(&check.name.replace('_', " "), check.problem.map_or_else(|| Ok(fine.to_owned()), Err));
+        }
+    }
     report.tell("clock", check_clock(app).await);
     let users = holdfast_app::accounts::list(app).await?;
     report.tell(
@@ -81,17 +113,57 @@ async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Re
         },
     );
     report.tell("secrets", check_secrets(app).await);
-    for check in health::check(app).await.into_iter().filter(|check| ["scheduler", "workers"].contains(&check.name)) {
-        report.tell(check.name, check.problem.map_or_else(|| Ok("running".to_owned()), Err));
-    }
     report.tell("messages", check_messages(app).await);
+    let work = health::check_work(app, NAMES).await?;
+    report.tell("tasks", work.tasks);
+    report.tell("backups", work.backups);
     if is_offline {
         return Ok(());
     }
-    for finding in examine(parts).await? {
-        report.tell(&finding.what, finding.found);
+    if parts.sender.can_mail() {
+        let answered = parts.sender.check_mail_server().await;
+        let answered = answered.map(|()| "it answers and accepts the login".to_owned());
+        report.tell("mail server", answered.map_err(|refusal| format!("{} Check HOLDFAST_SMTP_URL.", refusal.text)));
     }
+    examine(parts, |finding| report.tell(&finding.what, finding.found)).await?;
     Ok(())
+}
+
+fn with_detail(problem: &str, detail: Option<String>) -> String {
+    detail.map_or_else(|| problem.to_owned(), |detail| format!("{problem} ({detail})"))
+}
+
+/// Reads the whole database.
+async fn check_damage(app: &App) -> Result<String, String> {
+    match app.store.find_damage(app.now()).await {
+        Ok(None) if app.store.is_sqlite() => Ok("every page was read, and none is damaged".to_owned()),
+        Ok(None) => Ok("PostgreSQL has reported no damage".to_owned()),
+        Ok(Some(damage)) => Err(format!(
+            "damaged: {damage}; stop Holdfast, and put back a copy of the database, or recover with `holdfast bootstrap`"
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Checks that the key can be read, by nobody else.
+fn check_key(settings: &Settings) -> Result<String, String> {
+    match &settings.master_key {
+        MasterKeySource::Given(_) => Ok("from HOLDFAST_MASTER_KEY".to_owned()),
+        MasterKeySource::File(path) if !path.exists() && has_database(settings) => Err(format!(
+            "{} is missing, and nothing else opens the secrets of the database; put back the copy that belongs to it, \
+             or set HOLDFAST_MASTER_KEY_FILE to where it is",
+            path.display()
+        )),
+        MasterKeySource::File(path) => {
+            let found = check_private(path, "chmod 600")?;
+            std::fs::File::open(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+            Ok(found)
+        }
+    }
+}
+
+fn has_database(settings: &Settings) -> bool {
+    holdfast_store::sqlite_path(settings.database_url.reveal()).is_none_or(|path| path.exists())
 }
 
 /// Checks that the path exists and that only its owner can read it.

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::table::{Table, bytes, text};
 use super::watch;
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::output::{self, complain, say};
+use crate::settings::ClientSettings;
 
 /// The maximum number of rows that a command lists.
 const MOST: usize = 10_000;
@@ -74,42 +75,42 @@ pub struct Printer {
 impl Printer {
     fn one(self, value: &Value, words: impl FnOnce(&Value) -> String) {
         if self.is_json {
-            println!("{value:#}");
+            say!("{value:#}");
         } else {
-            println!("{}", words(value));
+            say!("{}", words(value));
         }
     }
 
     fn list(self, rows: &[Value], columns: &[&str], row: impl Fn(&Value) -> Vec<String>) {
         if self.is_json {
-            println!("{:#}", Value::Array(rows.to_vec()));
+            say!("{:#}", Value::Array(rows.to_vec()));
             return;
         }
         let mut table = Table::new(columns);
         rows.iter().for_each(|found| table.push(row(found)));
-        print!("{table}");
+        output::print(format_args!("{table}"));
     }
 
     fn done(self, words: &str) {
         if self.is_json {
-            println!("{:#}", json!({"message": words}));
+            say!("{:#}", json!({"message": words}));
         } else {
-            println!("{words}");
+            say!("{words}");
         }
     }
 }
 
-pub fn client(settings: &Settings) -> Result<Client, Failure> {
+pub fn client(settings: &ClientSettings) -> Result<Client, Failure> {
     let url = settings.url.as_deref().ok_or_else(|| {
         Failure::settings("set HOLDFAST_URL (or --url) to the service, for example https://backup.example.org")
     })?;
     let token = settings.token.as_ref().ok_or_else(|| {
         Failure::settings("set HOLDFAST_TOKEN or HOLDFAST_TOKEN_FILE to a token from your account page")
     })?;
-    Ok(Client::new(url, token.reveal(), settings.engine.destination.ca_pem.as_deref())?)
+    Ok(Client::new(url, token.reveal(), settings.ca_pem.as_deref())?)
 }
 
-pub async fn run(settings: &Settings, command: Remote, printer: Printer) -> Result<(), Failure> {
+pub async fn run(settings: &ClientSettings, command: Remote, printer: Printer) -> Result<(), Failure> {
     let client = client(settings)?;
     match command {
         Remote::Tasks(action) => tasks(&client, action, printer).await,
@@ -362,7 +363,7 @@ async fn download(client: &Client, path: &str, output: &Path) -> Result<u64, Fai
     if copied.is_err()
         && let Err(error) = std::fs::remove_file(&part)
     {
-        eprintln!("holdfast: could not remove {}: {error}", part.display());
+        complain!("holdfast: could not remove {}: {error}", part.display());
     }
     copied.map(|()| size)
 }

@@ -9,11 +9,12 @@ use holdfast_store::Migrations;
 use super::origin::origin;
 use crate::cli::TokenCommand;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::settings::Settings;
 use crate::wiring::open_app;
 
 pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failure> {
-    let app = open_app(settings, Migrations::OnlyCreate).await?;
+    let app = open_app(settings, Migrations::Never).await?;
     match command {
         TokenCommand::Create { user, name, scopes, all_scopes, expires_in } => {
             let scopes = if all_scopes { ScopeSet::all() } else { parse_scopes(&scopes)? };
@@ -22,7 +23,7 @@ pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failu
             let user = tokens::user_by_email(&app, &user).await?;
             let request = TokenRequest { name, scopes, expires_at };
             let token = tokens::create(&app, user.user_id(), &origin(), &request).await?;
-            println!("{}", token.reveal());
+            say!("{}", token.reveal());
         }
         TokenCommand::List { user } => {
             let user = tokens::user_by_email(&app, &user).await?;
@@ -30,13 +31,13 @@ pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failu
                 let shown =
                     |at: Option<holdfast_store::DbTime>| at.map_or_else(|| "never".to_owned(), |at| rfc3339(at.0));
                 let (used, expires) = (shown(token.last_used_at), shown(token.expires_at));
-                println!("{}\t{}\tused {used}\texpires {expires}\t{}", token.id, token.name, token.scopes);
+                say!("{}\t{}\tused {used}\texpires {expires}\t{}", token.id, token.name, token.scopes);
             }
         }
         TokenCommand::Revoke { user, id } => {
             let user = tokens::user_by_email(&app, &user).await?;
             tokens::revoke(&app, user.user_id(), &origin(), TokenId(id)).await?;
-            println!("Token {id} was revoked.");
+            say!("Token {id} was revoked.");
         }
     }
     app.store.close().await;

@@ -18,6 +18,7 @@ use holdfast_store::transfer::Taken;
 use super::ask;
 use super::origin::origin;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::settings::Settings;
 use crate::wiring::{self, open_app};
 
@@ -49,8 +50,8 @@ pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path
     let sealed = sealed_document::seal(&packer.finish().map_err(explain)?, &passphrase).map_err(explain)?;
     write_whole(output, &sealed)?;
     app.store.close().await;
-    println!("Exported {} to {} ({} bytes).", summary(&counts), output.display(), sealed.len());
-    println!("Only the passphrase opens it, with `holdfast import` or with `age -d | zstd -d`.");
+    say!("Exported {} to {} ({} bytes).", summary(&counts), output.display(), sealed.len());
+    say!("Only the passphrase opens it, with `holdfast import` or with `age -d | zstd -d`.");
     Ok(())
 }
 
@@ -73,7 +74,7 @@ fn tell_administrators(document: &Document) {
     let administrators = document.administrators();
     if !administrators.is_empty() {
         let shown: Vec<String> = administrators.iter().map(|email| stored_line(email)).collect();
-        println!("Administrators according to the imported data: {}.", shown.join(", "));
+        say!("Administrators according to the imported data: {}.", shown.join(", "));
     }
 }
 
@@ -116,10 +117,10 @@ pub async fn import(
     let manner = ImportOptions { keep_ids: transfer::is_empty(&app).await?, is_paused };
     let taken = transfer::import(&app, &origin(), &document, manner).await?;
     app.store.close().await;
-    println!("Imported {}.", summary(&document.counts()));
+    say!("Imported {}.", summary(&document.counts()));
     tell_administrators(&document);
     if !manner.keep_ids {
-        println!(
+        say!(
             "This installation was already in use, so tasks and other items have new ids: check scripts and \
              trigger URLs."
         );
@@ -131,9 +132,9 @@ pub async fn import(
 
 fn tell_of_tasks(is_paused: bool) {
     if is_paused {
-        println!("All tasks are paused; resume them when the other installation has stopped.");
+        say!("All tasks are paused; resume them when the other installation has stopped.");
     } else {
-        println!("Tasks run as before. If the other installation is still running, stop it now.");
+        say!("Tasks run as before. If the other installation is still running, stop it now.");
     }
 }
 
@@ -147,7 +148,7 @@ fn tell_of_folders(settings: &Settings, document: &Document, moved: &[Moved]) {
         };
         if !document.stored_at(*old).is_empty() {
             let folder = settings.data_dir.join("destinations").join(user.to_string()).join(new.to_string());
-            println!(
+            say!(
                 "Copy destinations/{old_user}/{old} from the old data folder to {}: it contains backups.",
                 folder.display()
             );
@@ -254,19 +255,19 @@ pub async fn bootstrap(settings: &Settings, place: &BootstrapSource, is_paused: 
     for document in &found {
         let emails = document.emails();
         if !place.only.is_empty() && !emails.iter().any(|email| place.only.contains(email)) {
-            println!("Skipped, as of {}: {}.", document.made_at, emails.join(", "));
+            say!("Skipped, as of {}: {}.", document.made_at, emails.join(", "));
             continue;
         }
         let taken = match transfer::import(&app, &origin(), document, manner).await {
             Err(AppError::Conflict(reason)) => {
-                println!("Skipped: {reason}");
+                say!("Skipped: {reason}");
                 continue;
             }
             taken => taken?,
         };
         taken_in += 1;
         tell_administrators(document);
-        println!("Imported, as of {}, for {}: {}.", document.made_at, emails.join(", "), summary(&document.counts()));
+        say!("Imported, as of {}, for {}: {}.", document.made_at, emails.join(", "), summary(&document.counts()));
         adopt(settings, &plan, document, &taken)?;
         compare(&plan, document, place, &keys);
     }
@@ -274,7 +275,7 @@ pub async fn bootstrap(settings: &Settings, place: &BootstrapSource, is_paused: 
     if taken_in == 0 {
         return Err(Failure::other("nothing was imported"));
     }
-    println!("Users sign in with their previous passwords. Start `holdfast serve`.");
+    say!("Users sign in with their previous passwords. Start `holdfast serve`.");
     tell_of_tasks(is_paused);
     Ok(())
 }
@@ -316,7 +317,7 @@ async fn open_newest(
                         .or(newest);
                 }
                 Ok(None) => is_foreign = true,
-                Err(failure) => println!("Skipped {key}: {}", failure.message),
+                Err(failure) => say!("Skipped {key}: {}", failure.message),
             }
         }
         found.extend(newest);
@@ -354,7 +355,7 @@ fn compare(plan: &DestinationPlan, document: &Document, place: &BootstrapSource,
     for known in document.destinations().iter().filter(|known| is_at(plan, known)) {
         let wanted = document.stored_at(known.id);
         let there = wanted.iter().filter(|key| stored.contains(*key)).count();
-        println!("{}: {there} of {} backups on record are there.", place.place, wanted.len());
+        say!("{}: {there} of {} backups on record are there.", place.place, wanted.len());
     }
 }
 
@@ -371,8 +372,8 @@ fn adopt(settings: &Settings, plan: &DestinationPlan, document: &Document, taken
     let parent = link.parent().unwrap_or(&settings.data_dir);
     let linked = std::fs::create_dir_all(parent).and_then(|()| std::os::unix::fs::symlink(folder, &link));
     linked.map_err(|error| Failure::io(&error, &link))?;
-    println!("{} points to {}, which stays where it is.", link.display(), folder.display());
-    println!(
+    say!("{} points to {}, which stays where it is.", link.display(), folder.display());
+    say!(
         "A service started by systemd needs permission to write there: ReadWritePaths={} in its unit.",
         folder.display()
     );

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::table::text;
 use crate::failure::Failure;
+use crate::output::{complain, say};
 
 /// Polling interval: short enough to feel live, long enough not to burden the service.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -59,8 +60,8 @@ impl Bar {
         }
         if self.is_time() {
             match total {
-                Some(total) => eprintln!("{}: {done} of about {total} bytes", self.what),
-                None => eprintln!("{}: {done} bytes", self.what),
+                Some(total) => complain!("{}: {done} of about {total} bytes", self.what),
+                None => complain!("{}: {done} bytes", self.what),
             }
         }
     }
@@ -68,7 +69,7 @@ impl Bar {
     /// Reports that the run has not started yet.
     pub fn wait(&self) {
         if self.bar.is_none() && self.is_time() {
-            eprintln!("{}: waiting for a worker", self.what);
+            complain!("{}: waiting for a worker", self.what);
         }
     }
 
@@ -127,9 +128,9 @@ pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure>
 fn tell(id: i64, ended: &Value, is_json: bool) -> Result<(), Failure> {
     let status = text(&ended["status"]);
     if is_json {
-        println!("{ended:#}");
+        say!("{ended:#}");
     } else {
-        println!("{}", text(&ended["output"]).trim_end());
+        say!("{}", text(&ended["output"]).trim_end());
     }
     match status.as_str() {
         "successful" => Ok(()),

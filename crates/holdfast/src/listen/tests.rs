@@ -57,7 +57,7 @@ async fn start(limits: Limits) -> Server {
         let guard = Ended(drops);
         let pieces = futures_util::stream::repeat_with(move || {
             let _guard = &guard;
-            Ok::<_, std::convert::Infallible>(vec![7_u8; 16 * 1024])
+            Ok::<_, Infallible>(vec![7_u8; 16 * 1024])
         });
         Body::from_stream(pieces.boxed())
     };

@@ -9,6 +9,10 @@ mod connections;
 mod containers;
 /// `holdfast doctor`.
 mod doctor;
+/// Databases that cannot be used: readiness and the doctor name the cause.
+mod outages;
+/// Output that cannot be written.
+mod output;
 /// The service as a process.
 mod process;
 /// Behind a real nginx, configured as in the manual.

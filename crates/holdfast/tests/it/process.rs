@@ -102,6 +102,21 @@ impl Service {
         Self { child, base_url: format!("http://{address}"), greeting, log }
     }
 
+    /// Starts the service with other places for its output, and waits until it answers.
+    pub async fn start_with(installation: &Installation, log: &str, stdout: Stdio, stderr: Stdio) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut command = installation.command(&["serve"]);
+        command.envs([("HOLDFAST_LISTEN", address.as_str()), ("HOLDFAST_LOG", log)]);
+        let child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
+        let base_url = format!("http://{address}");
+        let mut service = Self { child, base_url, greeting: String::new(), log: Arc::default() };
+        while tokio::net::TcpStream::connect(&address).await.is_err() {
+            assert_eq!(service.child.try_wait().unwrap(), None, "the service ended");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        service
+    }
+
     pub fn client(&self) -> Client {
         Client::new(&self.base_url, None)
     }

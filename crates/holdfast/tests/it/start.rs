@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use holdfast_testkit::Engine;
 use serde_json::json;
+use sqlx::Connection as _;
 
-use crate::process::{Installation, run};
+use crate::process::{Installation, Service, run};
 
 #[tokio::test]
 async fn the_first_start_prints_a_link_and_has_no_password() {
@@ -184,7 +185,6 @@ async fn a_migration_that_was_killed_completes_on_the_next_start() {
 
 #[tokio::test]
 async fn an_outage_of_postgres_is_a_503_and_needs_no_restart() {
-    use sqlx::Connection as _;
     let installation = Installation::new(Engine::Postgres).await;
     let token = admin_token(&installation);
     let service = installation.serve(&[]);
@@ -212,4 +212,75 @@ fn admin_token(installation: &Installation) -> String {
     installation.succeed(&create, "correct horse\n");
     let token = ["token", "create", "--user", "root@example.org", "--name", "test", "--all-scopes"];
     installation.succeed(&token, "")
+}
+
+#[tokio::test]
+async fn a_lost_database_is_not_replaced_by_an_empty_one() {
+    let mut installation = Installation::new(Engine::Sqlite).await;
+    drop(installation.serve(&[]));
+    let database = installation.data_dir().join("holdfast.db");
+    let moved = installation.folder.path().join("moved.db");
+    std::fs::rename(&database, &moved).unwrap();
+    for end in ["-wal", "-shm"] {
+        // There may be none.
+        std::fs::remove_file(format!("{}{end}", database.display())).ok();
+    }
+    let user = ["user", "create", "--email", "a@example.org", "--name", "A"];
+    for arguments in [&["serve"][..], &["worker"], &["migrate"], &user] {
+        let output = installation.run(arguments, "correct horse\n");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(9), "{arguments:?}: {said}");
+        assert!(said.contains("holdfast bootstrap") && said.contains("HOLDFAST_NEW_INSTALLATION"), "{said}");
+        assert!(!database.exists(), "{arguments:?}");
+    }
+    std::fs::rename(&moved, &database).unwrap();
+    drop(installation.serve(&[]));
+    // The same folder with an empty database elsewhere.
+    installation.database_url = Some(holdfast_testkit::PostgresServer::shared().create_database().await);
+    assert_eq!(installation.run(&["migrate"], "").status.code(), Some(9));
+    drop(installation.serve(&[("HOLDFAST_NEW_INSTALLATION", "true")]));
+    drop(installation.serve(&[]));
+}
+
+#[tokio::test]
+async fn requests_during_the_start_are_answered_with_503() {
+    let installation = Installation::new(Engine::Postgres).await;
+    drop(installation.serve(&[]));
+    // Migrations wait for this lock.
+    let mut other = sqlx::PgConnection::connect(installation.database_url.as_deref().unwrap()).await.unwrap();
+    sqlx::query("SELECT pg_advisory_lock(4846202401)").execute(&mut other).await.unwrap();
+    let service = Service::start_with(&installation, "info", Stdio::null(), Stdio::null()).await;
+    for path in ["/healthz", "/readyz", "/api/user", "/"] {
+        let reply = service.client().get(path).await;
+        assert_eq!((reply.status, reply.body), (503, json!({"message": "starting"})), "{path}");
+        assert_eq!(reply.headers["retry-after"], "2");
+    }
+    sqlx::query("SELECT pg_advisory_unlock(4846202401)").execute(&mut other).await.unwrap();
+    while service.client().get("/healthz").await.status != 200 {}
+    service.client().get("/api/user").await.expect(401);
+}
+
+#[tokio::test]
+async fn a_service_that_stops_answers_until_its_runs_have_ended() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let token = admin_token(&installation);
+    let service = installation.serve(&[("HOLDFAST_SHUTDOWN_SECS", "60")]);
+    let client = service.client().with_token(&token);
+    // A server that accepts connections and never says anything.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let server = json!({"label": "silent", "ip_address": "127.0.0.1", "port": port, "username": "nobody"});
+    let server = client.post("/api/remote-servers", server).await.id(201);
+    client.act(&format!("/api/remote-servers/{server}/check")).await.expect(202);
+    let (connection, _) = silent.accept().await.unwrap();
+    service.signal("HUP");
+    service.signal("TERM");
+    let mut ready = client.get("/readyz").await;
+    while ready.status == 200 {
+        ready = client.get("/readyz").await;
+    }
+    assert!(ready.body["checks"]["process"].as_str().unwrap().contains("stopping"), "{}", ready.text);
+    client.get("/api/user").await.expect(200);
+    drop((connection, silent));
+    assert_eq!(service.wait(), Some(0));
 }

@@ -379,7 +379,14 @@ fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
 async fn commands_refuse_a_missing_installation() {
     let installation = Installation::new(Engine::Sqlite).await;
     let file = installation.folder.path().join("export.age");
-    for arguments in [vec!["export", "--output", file.to_str().unwrap()], vec!["key", "rotate"]] {
+    for arguments in [
+        vec!["export", "--output", file.to_str().unwrap()],
+        vec!["key", "rotate"],
+        vec!["user", "list"],
+        vec!["user", "reset-password", "ada@example.org"],
+        vec!["token", "list", "--user", "ada@example.org"],
+        vec!["token", "create", "--user", "ada@example.org", "--name", "x", "--all-scopes"],
+    ] {
         let output = installation.run(&arguments, "a long passphrase\n");
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && said.contains("there is no installation"), "{said}");

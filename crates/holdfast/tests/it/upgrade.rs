@@ -98,3 +98,51 @@ async fn what_older_versions_wrote_is_migrated_and_restored_on_postgres() {
         continue_from(state, Engine::Postgres).await;
     }
 }
+
+/// The copy from before a migration is the way back: a version that knows only the old schema finds everything in it.
+#[tokio::test]
+async fn a_database_is_copied_before_it_is_migrated() {
+    for state in STATES {
+        let (installation, _) = unpack(state, Engine::Sqlite).await;
+        let database = installation.data_dir().join("holdfast.db");
+        let before = content(&database).await;
+        installation.succeed(&["migrate"], "");
+        let copies = || {
+            let entries = std::fs::read_dir(installation.data_dir()).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let mut copies: Vec<String> = names.filter(|name| name.contains(".before-")).collect();
+            copies.sort();
+            copies
+        };
+        let [copy] = &copies()[..] else { panic!("{:?}", copies()) };
+        let copy = installation.data_dir().join(copy);
+        assert_eq!(content(&copy).await, before);
+        assert_ne!(content(&database).await, before, "it was migrated");
+        assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+        // Put back and migrated again; only the newest copies are kept.
+        std::fs::rename(&copy, &database).unwrap();
+        for version in [2, 3] {
+            std::fs::write(installation.data_dir().join(format!("holdfast.db.before-{version}")), "old").unwrap();
+        }
+        installation.succeed(&["migrate"], "");
+        assert_eq!(copies().len(), 2, "{:?}", copies());
+        assert!(copy.exists());
+        installation.succeed(&["migrate"], "");
+        assert_eq!(copies().len(), 2);
+    }
+}
+
+/// The schema and the number of rows of each table.
+async fn content(database: &Path) -> Vec<(String, i64)> {
+    use sqlx::Connection as _;
+    let mut connection = sqlx::SqliteConnection::connect(&format!("sqlite://{}", database.display())).await.unwrap();
+    let sql = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
+    let tables: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&mut connection).await.unwrap();
+    let mut found = Vec::new();
+    for (name, sql) in tables {
+        let count = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {name}"));
+        found.push((sql, sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap()));
+    }
+    connection.close().await.unwrap();
+    found
+}

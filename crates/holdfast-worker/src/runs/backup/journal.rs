@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use holdfast_app::App;
+use holdfast_app::{App, AppError};
 use holdfast_core::ids::{DestinationId, RunId};
 use holdfast_core::run::FailureCode;
 use holdfast_engine::{EngineError, Journal};
 use holdfast_store::runs::RunRow;
-use holdfast_store::{StoreError, uploads};
+use holdfast_store::uploads;
 
-use crate::runs::job::of_store;
+use crate::runs::job::of_app;
 use crate::services::Services;
 
 /// The pause between attempts while the database is unavailable.
@@ -45,18 +45,17 @@ impl RunJournal {
             match self.try_note(note).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => return Err(EngineError::new(FailureCode::WorkerLost, "Another worker has this run.")),
-                Err(StoreError::Unavailable(reason) | StoreError::DiskFull(reason) | StoreError::ReadOnly(reason))
-                    if tokio::time::Instant::now() < deadline =>
-                {
+                Err(AppError::Unavailable(outage)) if tokio::time::Instant::now() < deadline => {
+                    let reason = outage.reason;
                     tracing::warn!(run = self.run.0, reason, "an upload is not recorded yet; trying again");
                     tokio::time::sleep(TRY_AGAIN).await;
                 }
-                Err(error) => return Err(of_store(error)),
+                Err(error) => return Err(of_app(error)),
             }
         }
     }
 
-    async fn try_note(&self, note: Note<'_>) -> Result<bool, StoreError> {
+    async fn try_note(&self, note: Note<'_>) -> Result<bool, AppError> {
         let mut tx = self.app.store.begin().await?;
         let is_ours = match note {
             Note::Begins { key } => {

@@ -1,0 +1,23 @@
+//! The results of health checks, and the last of them.
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// The result of one check.
+#[derive(Debug, Clone)]
+pub struct Check {
+    pub name: &'static str,
+    /// What is wrong, and what to do; anybody may read it.
+    pub problem: Option<String>,
+    /// What else an operator should know of the problem.
+    pub detail: Option<String>,
+}
+
+impl Check {
+    pub(crate) fn new(name: &'static str, problem: Option<String>) -> Self {
+        Self { name, problem, detail: None }
+    }
+}
+
+/// The last result of the checks, and when they ended. Whoever asks while they run waits for them.
+pub(crate) type LastChecks = Mutex<Option<(Instant, Vec<Check>)>>;

@@ -1,0 +1,59 @@
+//! What commands print. `println!` panics when the text cannot be written; here the first error is kept instead, and
+//! the command goes on with its work and reports the error at its end.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use crate::failure::Failure;
+
+static FIRST_ERROR: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a line to standard output.
+macro_rules! say {
+    () => { $crate::output::print(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Prints a line to standard error. There is nowhere to report that this failed.
+macro_rules! complain {
+    ($($text:tt)*) => { $crate::output::print_error(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+pub(crate) use {complain, say};
+
+/// Prints to standard output, unless that has failed before.
+pub fn print(text: Arguments<'_>) {
+    if FIRST_ERROR.get().is_some() {
+        return;
+    }
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) {
+        let _already_known = FIRST_ERROR.set(error);
+    }
+}
+
+pub fn print_error(text: Arguments<'_>) {
+    let _nowhere_to_report = io::stderr().lock().write_fmt(text);
+}
+
+/// Whether everything was printed. A reader that has closed the pipe, such as `head`, wanted no more.
+pub fn finish() -> Result<(), Failure> {
+    match FIRST_ERROR.get() {
+        Some(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::io(error, Path::new("standard output"))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Prints what went wrong, if anything, and returns the exit code of the command.
+pub fn report(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            complain!("holdfast: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
