@@ -1,8 +1,10 @@
 //! Response shapes that the handlers share.
 
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use holdfast_core::ids::RunId;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::json::{Message, json};
@@ -22,4 +24,45 @@ pub(crate) fn data<T: Serialize>(status: StatusCode, resource: T) -> Answer {
 
 pub(crate) fn message(status: StatusCode, text: impl Into<String>) -> Answer {
     Ok(json(status, &Message { message: text.into() }))
+}
+
+/// What was queued.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct QueuedItem {
+    /// The id of the run, or of the notice, that `Location` leads to.
+    id: i64,
+}
+
+/// A confirmation that something was queued.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Queued {
+    message: String,
+    data: QueuedItem,
+}
+
+/// Confirms that a run was queued.
+pub(crate) fn queued(text: &str, run: RunId) -> Answer {
+    queued_in(text, RUNS, run.0)
+}
+
+pub(crate) fn queued_in(text: &str, list: &str, id: i64) -> Answer {
+    let body = Queued { message: text.to_owned(), data: QueuedItem { id } };
+    Ok(located(json(StatusCode::ACCEPTED, &body), list, id))
+}
+
+/// Confirms that a run was queued, and shows it.
+pub(crate) fn queued_run<T: Serialize>(run: RunId, resource: T) -> Answer {
+    Ok(located(data(StatusCode::ACCEPTED, resource)?, RUNS, run.0))
+}
+
+/// Where runs are shown.
+const RUNS: &str = "/api/runs";
+
+/// Says where the resource of a response is.
+fn located(mut response: Response, list: &str, id: i64) -> Response {
+    // Digits and slashes are always valid.
+    if let Ok(path) = HeaderValue::from_str(&format!("{list}/{id}")) {
+        response.headers_mut().insert(header::LOCATION, path);
+    }
+    response
 }

@@ -17,7 +17,7 @@ use holdfast_store::runs::{RunFilter, RunRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, data, message, queued_run};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -80,6 +80,12 @@ pub(crate) struct RunResource {
     /// The backup being restored or verified.
     backup_id: Option<i64>,
     backup_task_id: Option<i64>,
+    /// The server that is checked.
+    remote_server_id: Option<i64>,
+    /// The destination that is checked or compared with the records.
+    backup_destination_id: Option<i64>,
+    /// The stream that is tested.
+    notification_stream_id: Option<i64>,
     output: String,
     status: &'static str,
     created_at: String,
@@ -166,6 +172,9 @@ fn shape_run(run: &RunRow, output: String) -> RunResource {
         kind: run.kind().as_str(),
         backup_id: run.subject.backup().map(|id| id.0),
         backup_task_id: run.subject.task().map(|id| id.0),
+        remote_server_id: run.subject.server().map(|id| id.0),
+        backup_destination_id: run.subject.destination().map(|id| id.0),
+        notification_stream_id: run.subject.stream().map(|id| id.0),
         output,
         status: run.status.as_str(),
         created_at: rfc3339(run.created_at.0),
@@ -249,7 +258,7 @@ fn send(download: Download) -> axum::response::Response {
 
 pub(crate) async fn verify_backup(call: Call) -> Answer {
     let (run, output) = backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
-    data(StatusCode::ACCEPTED, shape_run(&run, output))
+    queued_run(run.id, shape_run(&run, output))
 }
 
 pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
@@ -268,7 +277,7 @@ pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
         dry_run: body.boolean("dry_run"),
     };
     let (run, output) = backups::request_restore(&call.app, &call.caller, id, &input).await?;
-    data(StatusCode::ACCEPTED, shape_run(&run, output))
+    queued_run(run.id, shape_run(&run, output))
 }
 
 pub(crate) async fn delete_backup(call: Call) -> Answer {

@@ -1,7 +1,10 @@
 //! Request bodies: a JSON object, whatever the declared content type. Each field is validated separately.
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
 use holdfast_core::input::{self, Input};
+use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use crate::error::ApiError;
@@ -9,32 +12,54 @@ use crate::error::ApiError;
 /// The largest accepted body: several times the size of the longest valid task.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
 
+/// How much of a body that is too large is read on.
+const MOST_DROPPED: usize = 4 * 1024 * 1024;
+
 /// How long a client may take to send a body: 256 KiB at 10 kB/s.
 const READ_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The bytes of a body. The handler parses them after it has checked that the resource exists and who owns it.
-pub(crate) struct Body(axum::body::Bytes);
+pub(crate) struct Body(Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let declared = request.headers().get(axum::http::header::CONTENT_LENGTH);
-        let declared = declared.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-        if declared.is_some_and(|bytes| bytes > MAX_BYTES) {
-            return Err(ApiError::TooLarge);
-        }
-        let read = tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(request.into_body(), MAX_BYTES));
-        match read.await {
-            Ok(Ok(bytes)) => Ok(Self(bytes)),
-            Ok(Err(error)) => {
-                // Either the limit was exceeded or the client disconnected and will not see the response anyway.
-                tracing::debug!(%error, "could not read a request body");
-                Err(ApiError::TooLarge)
+        let (head, body) = request.into_parts();
+        read(&head.headers, body).await.map(Self)
+    }
+}
+
+/// Reads a body, within the limits on its size and its time.
+pub(crate) async fn read(headers: &HeaderMap, body: axum::body::Body) -> Result<Bytes, ApiError> {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let is_too_large = declared.is_some_and(|bytes| bytes > MAX_BYTES);
+    let read = tokio::time::timeout(READ_WITHIN, read_all(body, is_too_large)).await;
+    read.unwrap_or_else(|_| Err(ApiError::BadRequest("The request body did not arrive in time.".to_owned())))
+}
+
+/// Reads a body to its end. What is too large is read on for a while and dropped: a client that is still sending when
+/// the connection is closed does not see the response.
+async fn read_all(mut body: axum::body::Body, mut is_too_large: bool) -> Result<Bytes, ApiError> {
+    let (mut kept, mut dropped) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            // The client has disconnected, and will not see the response.
+            tracing::debug!(%error, "could not read a request body");
+            ApiError::BadRequest("The request body is incomplete.".to_owned())
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        is_too_large |= kept.len() + data.len() > MAX_BYTES;
+        if is_too_large {
+            dropped += data.len();
+            if dropped > MOST_DROPPED {
+                break;
             }
-            Err(_) => Err(ApiError::BadRequest("The request body did not arrive in time.".to_owned())),
+        } else {
+            kept.extend_from_slice(&data);
         }
     }
+    if is_too_large { Err(ApiError::TooLarge) } else { Ok(kept.into()) }
 }
 
 impl Body {

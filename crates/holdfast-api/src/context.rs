@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 
+use crate::error::ApiError;
+
 /// The settings that decide how the context of a request is derived.
 #[derive(Debug, Clone, Default)]
 pub struct ContextSettings {
@@ -46,11 +48,16 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     request.extensions_mut().insert(context);
     // Spawned, so that a client that disconnects does not stop a use case between two statements. Long reads on behalf
     // of the client watch `gone`.
-    let answered = tokio::spawn(next.run(request).instrument(span.clone())).await;
-    let mut response = answered.unwrap_or_else(|error| {
-        tracing::error!(%error, "a request handler failed");
-        StatusCode::INTERNAL_SERVER_ERROR.into_response()
-    });
+    let mut response = match refused(request.uri()) {
+        Some(error) => error.into_response(),
+        None => {
+            let answered = tokio::spawn(next.run(request).instrument(span.clone())).await;
+            answered.unwrap_or_else(|error| {
+                tracing::error!(%error, "a request handler failed");
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            })
+        }
+    };
     let (status, elapsed) = (response.status(), started.elapsed());
     span.in_scope(|| {
         let elapsed_ms = elapsed.as_millis() as u64;
@@ -72,6 +79,18 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// Longer than any address of a client: a search text of 255 characters, and a path of 4096 bytes, both encoded.
+const LONGEST_URI: usize = 16 * 1024;
+
+/// Addresses that no route gets to see. `//api/…` would be answered as an unknown page.
+fn refused(uri: &Uri) -> Option<ApiError> {
+    if uri.path().len() + uri.query().map_or(0, str::len) > LONGEST_URI {
+        return Some(ApiError::LongUri);
+    }
+    let path = uri.path();
+    (path.starts_with("//") && path.trim_start_matches('/').starts_with("api")).then_some(ApiError::UnknownPath)
 }
 
 /// The method as a metric label. Clients can invent methods, and each would create a time series that is kept forever.

@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, data, message, queued};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
@@ -124,6 +124,6 @@ pub(crate) async fn delete_destination(call: Call) -> Answer {
 }
 
 pub(crate) async fn check_destination(call: Call) -> Answer {
-    destinations::request_check(&call.app, &call.caller, call.id(Resource::BackupDestination)?).await?;
-    message(StatusCode::ACCEPTED, "Backup destination check initiated successfully.")
+    let run = destinations::request_check(&call.app, &call.caller, call.id(Resource::BackupDestination)?).await?;
+    queued("Backup destination check initiated successfully.", run)
 }

@@ -9,6 +9,7 @@
 //! | 405 | Method Not Allowed | with `Allow` |
 //! | 409 | Conflict | the resource's state does not allow it now |
 //! | 413 | Payload Too Large | over the body limit |
+//! | 414 | URI Too Long | over the limit of addresses |
 //! | 422 | Validation Error | invalid fields, each with its errors |
 //! | 429 | Too Many Requests | with `Retry-After` |
 //! | 500 | Internal Server Error | a bug; logged |
@@ -30,6 +31,7 @@ pub(crate) enum ApiError {
     App(AppError),
     BadRequest(String),
     TooLarge,
+    LongUri,
     UnknownPath,
     MethodNotAllowed,
 }
@@ -75,6 +77,9 @@ impl IntoResponse for ApiError {
             Self::TooLarge => {
                 return error(StatusCode::PAYLOAD_TOO_LARGE, "The request body must not be greater than 256 KiB.");
             }
+            Self::LongUri => {
+                return error(StatusCode::URI_TOO_LONG, "The address of this request must not have more than 16 KiB.");
+            }
             Self::UnknownPath => return error(StatusCode::NOT_FOUND, "The requested path does not exist."),
             Self::MethodNotAllowed => {
                 return error(StatusCode::METHOD_NOT_ALLOWED, "This path does not support the request's method.");
@@ -83,7 +88,12 @@ impl IntoResponse for ApiError {
         };
         let message = error.to_string();
         match error {
-            AppError::Unauthenticated => json(StatusCode::UNAUTHORIZED, &Message { message }),
+            AppError::Unauthenticated => {
+                let mut response = json(StatusCode::UNAUTHORIZED, &Message { message });
+                let scheme = HeaderValue::from_static("Bearer realm=\"Holdfast\"");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+                response
+            }
             AppError::TooManyRequests { limit, retry_after_secs } => {
                 let mut response = self::error(StatusCode::TOO_MANY_REQUESTS, message);
                 response.headers_mut().insert(RATE_LIMIT, limit.into());

@@ -11,6 +11,7 @@ use holdfast_core::rate::Decision;
 
 use crate::access::Access;
 use crate::error::{ApiError, RATE_LIMIT, RATE_REMAINING};
+use crate::idempotency;
 use crate::state::Api;
 
 pub(crate) async fn guard(
@@ -32,8 +33,9 @@ pub(crate) async fn guard(
     let mut response = match require_scopes(&api, &caller, access).await {
         Ok(()) => {
             caller.gone = context.map(|context| context.gone).unwrap_or_default();
+            let user = caller.user;
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            idempotency::once(&api, user, request, next).await
         }
         Err(error) => error.into_response(),
     };

@@ -13,6 +13,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;
+mod idempotency;
 mod json;
 mod list;
 mod logs;

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use holdfast_app::Resource;
 use holdfast_app::notices::{self, NotificationSettings, NotificationSettingsInput, QuietInput};
 use holdfast_core::clock::rfc3339;
+use holdfast_core::ids::NoticeId;
 use holdfast_core::input::Errors;
 use holdfast_core::input::Input;
 use holdfast_core::notice::NoticeStatus;
@@ -11,7 +12,7 @@ use holdfast_store::notices::{NoticeFilter, NoticeRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, data, queued_in};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -71,8 +72,14 @@ pub(crate) async fn list_notices(call: Call) -> Answer {
 }
 
 pub(crate) async fn retry_notice(call: Call) -> Answer {
-    notices::retry(&call.app, &call.caller, call.id(Resource::Notice)?).await?;
-    message(StatusCode::ACCEPTED, "The notice will be sent again.")
+    let id: NoticeId = call.id(Resource::Notice)?;
+    notices::retry(&call.app, &call.caller, id).await?;
+    queued_in("The notice will be sent again.", "/api/notices", id.0)
+}
+
+pub(crate) async fn show_notice(call: Call) -> Answer {
+    let row = notices::show(&call.app, &call.caller, call.id(Resource::Notice)?).await?;
+    data(StatusCode::OK, shape(row))
 }
 
 /// The user's notification settings.

@@ -112,6 +112,14 @@ fn operation(route: &Route) -> Value {
         parameters
             .push(json!({ "name": name, "in": "header", "description": about, "required": false, "schema": schema }));
     }
+    if route.method == axum::http::Method::POST && route.access != Access::Public {
+        let about = "A text of your choice. A request that is sent again with it within a day is executed once, and \
+            gets the same response, with `Idempotency-Replayed: true`.";
+        let schema = json!({ "type": "string", "minLength": 1, "maxLength": 255 });
+        let name = "Idempotency-Key";
+        parameters
+            .push(json!({ "name": name, "in": "header", "description": about, "required": false, "schema": schema }));
+    }
     let mut operation = json!({
         "summary": route.summary,
         "operationId": operation_id(route),
@@ -204,6 +212,9 @@ fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
     if route.access != Access::Public && status != 401 {
         headers.insert("X-RateLimit-Limit", header("Requests that can be made at once", "integer"));
         headers.insert("X-RateLimit-Remaining", header("Requests that can still be made at once", "integer"));
+    }
+    if status == 202 {
+        headers.insert("Location", header("Where to follow the work", "string"));
     }
     if matches!(status, 429 | 503) {
         headers.insert("Retry-After", header("Seconds to wait", "integer"));

@@ -84,15 +84,19 @@ fn notification_streams() -> Vec<Route> {
         post("/api/notification-streams/{id}/test", Scope::UpdateNotificationStreams, streams::test_stream)
             .says("Send a test message; the result appears as `last_test` on the stream")
             .of(NotificationStream)
-            .confirms(202),
+            .confirms_queued(),
         get("/api/notices", Scope::ViewNotificationStreams, notices::list_notices)
             .says("List sent and pending notices")
             .asks(LIST_NOTICES)
             .lists::<notices::NoticeResource>(),
+        get("/api/notices/{id}", Scope::ViewNotificationStreams, notices::show_notice)
+            .says("Show a notice")
+            .of(Notice)
+            .shows::<notices::NoticeResource>(),
         post("/api/notices/{id}/retry", Scope::UpdateNotificationStreams, notices::retry_notice)
             .says("Retry an undelivered notice")
             .of(Notice)
-            .confirms(202),
+            .confirms_queued(),
         get("/api/notification-settings", Scope::ViewNotificationStreams, notices::show_notification_settings)
             .says("Show the quiet hours and whether the weekly summary is enabled")
             .shows::<notices::NotificationSettingsResource>(),
@@ -160,7 +164,7 @@ fn backup_tasks() -> Vec<Route> {
         post("/api/backup-tasks/{id}/run", Scope::RunBackupTasks, tasks::run_task)
             .says("Run a backup task now")
             .of(BackupTask)
-            .confirms(202),
+            .confirms_queued(),
         post("/api/backup-tasks/{id}/cancel", Scope::RunBackupTasks, tasks::cancel_task)
             .says("Cancel the current run of a backup task")
             .of(BackupTask)
@@ -187,7 +191,7 @@ fn backup_tasks() -> Vec<Route> {
             .says("Run a backup task from an external system, authenticated by the task's trigger secret")
             .of(BackupTask)
             .asks(TRIGGER)
-            .confirms(202),
+            .confirms_queued(),
     ]
 }
 
@@ -297,7 +301,7 @@ fn backup_destinations() -> Vec<Route> {
         post("/api/backup-destinations/{id}/check", Scope::UpdateBackupDestinations, destinations::check_destination)
             .says("Check a backup destination; the result appears as its `status`")
             .of(BackupDestination)
-            .confirms(202),
+            .confirms_queued(),
     ]
 }
 
@@ -335,7 +339,7 @@ fn remote_servers() -> Vec<Route> {
         post("/api/remote-servers/{id}/check", Scope::UpdateRemoteServers, servers::check_server)
             .says("Check the connection to a remote server; the result appears as its `status`")
             .of(RemoteServer)
-            .confirms(202),
+            .confirms_queued(),
         post("/api/remote-servers/{id}/accept-host-key", Scope::UpdateRemoteServers, servers::accept_host_key)
             .says("Trust the changed host key of a remote server")
             .of(RemoteServer)

@@ -12,7 +12,7 @@ use holdfast_store::servers::ServerRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, data, message, queued};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -144,8 +144,8 @@ pub(crate) async fn delete_server(call: Call) -> Answer {
 }
 
 pub(crate) async fn check_server(call: Call) -> Answer {
-    servers::request_check(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
-    message(StatusCode::ACCEPTED, "Remote server check initiated successfully.")
+    let run = servers::request_check(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
+    queued("Remote server check initiated successfully.", run)
 }
 
 /// Without a body, accepts the key that the server presented last.

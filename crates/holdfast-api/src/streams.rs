@@ -8,7 +8,7 @@ use holdfast_store::streams::StreamRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, data, message, queued};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
@@ -134,6 +134,6 @@ pub(crate) async fn delete_stream(call: Call) -> Answer {
 }
 
 pub(crate) async fn test_stream(call: Call) -> Answer {
-    streams::request_test(&call.app, &call.caller, call.id(Resource::NotificationStream)?).await?;
-    message(StatusCode::ACCEPTED, "Notification stream test initiated successfully.")
+    let run = streams::request_test(&call.app, &call.caller, call.id(Resource::NotificationStream)?).await?;
+    queued("Notification stream test initiated successfully.", run)
 }

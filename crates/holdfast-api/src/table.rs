@@ -11,6 +11,7 @@ use holdfast_core::fields::FieldSpec;
 use utoipa::ToSchema;
 
 use crate::access::Access;
+use crate::answer::Queued;
 use crate::guard::guard;
 use crate::json::Message;
 use crate::openapi::doc::{AnswerDoc, QueryDoc, SchemaDoc};
@@ -132,6 +133,12 @@ impl Route {
     /// 202 with the run that was queued.
     pub(crate) fn queues<T: ToSchema>(mut self) -> Self {
         self.answer = Some(AnswerDoc::Data(202, SchemaDoc::of::<T>()));
+        self
+    }
+
+    /// 202 with a message and the id of the run that was queued.
+    pub(crate) fn confirms_queued(mut self) -> Self {
+        self.answer = Some(AnswerDoc::Bare(202, SchemaDoc::of::<Queued>()));
         self
     }
 

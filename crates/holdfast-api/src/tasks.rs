@@ -20,7 +20,7 @@ use holdfast_store::upcoming::UpcomingRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, data, message, queued};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -298,8 +298,8 @@ pub(crate) async fn show_latest_log(call: Call) -> Answer {
 }
 
 pub(crate) async fn run_task(call: Call) -> Answer {
-    tasks::request_run(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
-    message(StatusCode::ACCEPTED, "Backup task initiated successfully.")
+    let run = tasks::request_run(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
+    queued("Backup task initiated successfully.", run)
 }
 
 pub(crate) async fn cancel_task(call: Call) -> Answer {

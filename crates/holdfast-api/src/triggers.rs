@@ -11,7 +11,7 @@ use holdfast_core::ids::TaskId;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, data, queued};
 use crate::call::{Call, Query, parse_id};
 use crate::state::Api;
 
@@ -45,6 +45,6 @@ pub(crate) async fn trigger_run(
     let refused = || AppError::NotFound(Resource::BackupTask);
     let id = id.ok().and_then(|Path(id)| parse_id(&id)).ok_or_else(refused)?;
     let secret = Secret::new(secret.ok_or_else(refused)?);
-    tasks::trigger_run(&api.app, TaskId(id), &secret, &context.origin("webhook")).await?;
-    message(StatusCode::ACCEPTED, "Backup task initiated successfully.")
+    let run = tasks::trigger_run(&api.app, TaskId(id), &secret, &context.origin("webhook")).await?;
+    queued("Backup task initiated successfully.", run)
 }

@@ -13,6 +13,7 @@ use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{DbTime, Store, Tx, audit};
 use tokio::sync::Notify;
 
+use crate::access::written;
 use crate::caller::{Caller, LimitKey};
 use crate::checks::LastChecks;
 use crate::identity_providers::IdentityProviders;
@@ -102,6 +103,17 @@ impl App {
         let queued = runs::insert(tx, new, self.now()).await?;
         runs::announce(tx).await?;
         Ok(queued)
+    }
+
+    /// Queues a check, or returns the same one if it is queued already.
+    pub(crate) async fn queue_check(&self, mut tx: Tx, new: &NewRun) -> Result<RunId> {
+        let run = match self.queue_run(&mut tx, new).await? {
+            Some(run) => run,
+            None => written(runs::find_same(&mut tx, new.owner, new.subject).await?)?,
+        };
+        tx.commit().await?;
+        self.wake_worker();
+        Ok(run)
     }
 
     /// Whether mail can be sent.

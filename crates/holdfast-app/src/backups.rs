@@ -162,7 +162,7 @@ pub async fn list_run_rows(app: &App, listing: &Listing) -> Result<Page<RunRow>>
 
 pub async fn show_run(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
     let mut tx = app.store.read().await?;
-    let run = owned_run(caller, runs::find_long(&mut tx, id).await?)?;
+    let run = owned_run(caller, runs::find(&mut tx, id).await?)?;
     with_output(&mut tx, run).await
 }
 

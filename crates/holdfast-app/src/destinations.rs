@@ -2,7 +2,7 @@
 
 use holdfast_core::audit::AuditAction;
 use holdfast_core::destination::DestinationDraft;
-use holdfast_core::ids::DestinationId;
+use holdfast_core::ids::{DestinationId, RunId};
 use holdfast_core::input::Input;
 use holdfast_core::page::Page;
 use holdfast_core::run::{RunSubject, Trigger};
@@ -73,25 +73,19 @@ pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()>
 }
 
 /// Queues a check; the result is recorded on the destination.
-pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
+pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Result<RunId> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, destinations::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::CheckDestination(id), Trigger::Manual)).await?;
-    tx.commit().await?;
-    app.wake_worker();
-    Ok(())
+    app.queue_check(tx, &NewRun::new(caller.user, RunSubject::CheckDestination(id), Trigger::Manual)).await
 }
 
 /// Queues a check that everything on record is there; the result is recorded on the backups.
-pub async fn request_inventory(app: &App, caller: &Caller, id: DestinationId) -> Result<()> {
+pub async fn request_inventory(app: &App, caller: &Caller, id: DestinationId) -> Result<RunId> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, destinations::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::Inventory(id), Trigger::Manual)).await?;
-    tx.commit().await?;
-    app.wake_worker();
-    Ok(())
+    app.queue_check(tx, &NewRun::new(caller.user, RunSubject::Inventory(id), Trigger::Manual)).await
 }
 
 /// When the last inventory of a destination ended, and how many of its backups are missing or damaged.

@@ -17,6 +17,7 @@ pub mod accounts;
 pub mod backups;
 pub mod destinations;
 pub mod health;
+pub mod idempotency;
 pub mod identities;
 pub mod logs;
 pub mod notices;

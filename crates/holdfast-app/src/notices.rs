@@ -20,6 +20,10 @@ pub async fn list(app: &App, listing: &Listing, filter: &NoticeFilter) -> Result
     Ok(notices::list(&mut app.store.read().await?, listing, filter).await?)
 }
 
+pub async fn show(app: &App, caller: &Caller, id: NoticeId) -> Result<NoticeRow> {
+    owned(caller, notices::find(&mut app.store.read().await?, id).await?)
+}
+
 /// Queues an undelivered notice for delivery again, starting with the first attempt.
 pub async fn retry(app: &App, caller: &Caller, id: NoticeId) -> Result<()> {
     app.limit_action(caller.limit_key)?;

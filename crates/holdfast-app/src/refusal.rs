@@ -66,6 +66,12 @@ refusals! {
         DamagedDocument { reason: String } = "damaged-document", "This document is damaged: {reason}";
         AccountExists { email: String } = "account-exists",
             "There is an account for {email} here already. Import into an installation that does not have it.";
+        OtherRequest = "other-request",
+            "This Idempotency-Key was used for another request. Use a new key for each request.";
+        RequestUnfinished = "request-unfinished", "A request with this Idempotency-Key has not ended, or nobody knows \
+            how it ended. Check whether it took effect before you send it with another key.";
+        TooManyKeys = "too-many-keys",
+            "Too many requests with an Idempotency-Key were sent within a day. Send this one without, or later.";
         Taken = "taken", "That value is already taken.";
         Changed = "changed", "Something that belongs to this changed meanwhile. Try again.";
     }

@@ -1,7 +1,7 @@
 //! Remote servers.
 
 use holdfast_core::audit::AuditAction;
-use holdfast_core::ids::ServerId;
+use holdfast_core::ids::{RunId, ServerId};
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::page::Page;
 use holdfast_core::refusal::Rule;
@@ -109,14 +109,11 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
 }
 
 /// Queues a connection check; the result is recorded on the server.
-pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
+pub async fn request_check(app: &App, caller: &Caller, id: ServerId) -> Result<RunId> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, servers::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::CheckServer(id), Trigger::Manual)).await?;
-    tx.commit().await?;
-    app.wake_worker();
-    Ok(())
+    app.queue_check(tx, &NewRun::new(caller.user, RunSubject::CheckServer(id), Trigger::Manual)).await
 }
 
 /// Replaces the pinned host key with the one that the server presented. If `seen` is given, only that key is accepted.

@@ -1,7 +1,7 @@
 //! Notification streams.
 
 use holdfast_core::audit::AuditAction;
-use holdfast_core::ids::StreamId;
+use holdfast_core::ids::{RunId, StreamId};
 use holdfast_core::input::Input;
 use holdfast_core::page::Page;
 use holdfast_core::run::{RunSubject, Trigger};
@@ -50,14 +50,11 @@ pub async fn delete(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
 }
 
 /// Queues a sample message; the channel's answer is recorded on the stream.
-pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
+pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<RunId> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     owned(caller, streams::find_locked(&mut tx, id).await?)?;
-    app.queue_run(&mut tx, &NewRun::new(caller.user, RunSubject::TestStream(id), Trigger::Manual)).await?;
-    tx.commit().await?;
-    app.wake_worker();
-    Ok(())
+    app.queue_check(tx, &NewRun::new(caller.user, RunSubject::TestStream(id), Trigger::Manual)).await
 }
 
 async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: StreamId, draft: &StreamDraft) -> Result<StreamRow> {

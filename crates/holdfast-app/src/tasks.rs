@@ -3,7 +3,7 @@
 use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::DeletedReason;
 use holdfast_core::fields::FieldSpec;
-use holdfast_core::ids::{BackupId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, RunId, TaskId, UserId};
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::page::Page;
 use holdfast_core::refusal::Rule;
@@ -115,7 +115,7 @@ pub async fn delete(app: &App, caller: &Caller, id: TaskId, with_backups: bool) 
 }
 
 /// Queues a run. The queued run is what makes the task `running`, in one transaction.
-pub async fn request_run(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
+pub async fn request_run(app: &App, caller: &Caller, id: TaskId) -> Result<RunId> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
@@ -123,7 +123,7 @@ pub async fn request_run(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
 }
 
 /// Queues a run for whoever knows the task's own secret. Without it nobody learns whether the task exists.
-pub async fn trigger_run(app: &App, id: TaskId, secret: &Secret, origin: &Origin) -> Result<()> {
+pub async fn trigger_run(app: &App, id: TaskId, secret: &Secret, origin: &Origin) -> Result<RunId> {
     let mut tx = app.store.read().await?;
     let row = tasks::find(&mut tx, id).await?.ok_or(AppError::NotFound(Resource::BackupTask))?;
     let known = tasks::open_trigger_secret(&mut tx, &row).await?;
@@ -225,7 +225,7 @@ pub async fn latest_log(app: &App, caller: &Caller, id: TaskId) -> Result<(RunRo
     crate::logs::with_output(&mut tx, run).await
 }
 
-async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result<()> {
+async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result<RunId> {
     if row.paused_at.is_some() {
         return Err(AppError::Conflict(Conflict::TaskPaused));
     }
@@ -233,13 +233,13 @@ async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result
     // A run that replaces a pending retry counts as that second attempt: its result is reported, whatever it is.
     let attempt = if due::drop_retry(&mut tx, task).await? { 2 } else { 1 };
     let new = NewRun { attempt, ..NewRun::new(row.user_id, RunSubject::Backup(task), trigger) };
-    if runs::insert(&mut tx, &new, app.now()).await?.is_none() {
+    let Some(run) = runs::insert(&mut tx, &new, app.now()).await? else {
         return Err(AppError::Conflict(Conflict::TaskRunning));
-    }
+    };
     runs::announce(&mut tx).await?;
     tx.commit().await?;
     app.wake_worker();
-    Ok(())
+    Ok(run)
 }
 
 fn next_run(row: &TaskRow, schedule: &holdfast_core::schedule::Schedule, now: Timestamp) -> Option<Timestamp> {

@@ -1,6 +1,8 @@
 //! Validation rules shared by several resources. A rule checks a field, records what is wrong and returns the value if
 //! there is one to use.
 
+use unicode_normalization::UnicodeNormalization as _;
+
 use crate::input::{Errors, Field};
 use crate::limits;
 use crate::refusal::Rule;
@@ -223,9 +225,10 @@ fn secret(errors: &mut Errors, field: &str, value: &str) -> Checked<crate::Secre
     None
 }
 
-/// The form of a label that lists search in: lower case, so that both databases find the same.
+/// The form of a label that lists search in: lower case, and with composed letters, so that both databases find the same
+/// however it was typed.
 pub fn search_form(text: &str) -> String {
-    text.to_lowercase()
+    text.to_lowercase().nfc().collect()
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ pub mod daily_stats;
 pub mod destinations;
 pub mod due;
 pub mod figures;
+pub mod idempotency;
 pub mod identities;
 pub mod live;
 pub mod master_key;

@@ -1,6 +1,7 @@
 //! Brings the schema up to date in one transaction: if it is interrupted, nothing has changed.
 
 use holdfast_core::Timestamp;
+use holdfast_core::rules::search_form;
 
 use crate::Result;
 use crate::error::{StartError, StoreError};
@@ -15,7 +16,7 @@ struct Migration {
 }
 
 macro_rules! migration {
-    ($version:literal, $file:literal) => {
+    ($version:expr, $file:literal) => {
         Migration {
             version: $version,
             sqlite: include_str!(concat!("../migrations/sqlite/", $file)),
@@ -45,6 +46,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(18, "0018_long_runs.sql"),
     migration!(19, "0019_restores_into_empty_folders.sql"),
     migration!(20, "0020_stopping_workers.sql"),
+    migration!(21, "0021_idempotency_keys.sql"),
+    migration!(SEARCH_LABELS, "0022_search_labels.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
@@ -84,12 +87,35 @@ async fn apply(tx: &mut Tx, migration: &Migration, now: Timestamp) -> Result<()>
         Backend::Sqlite(conn) => sqlx::raw_sql(migration.sqlite).execute(conn).await.map(drop)?,
         Backend::Postgres(conn) => sqlx::raw_sql(migration.postgres).execute(conn).await.map(drop)?,
     }
+    if migration.version == SEARCH_LABELS {
+        renew_search_labels(tx).await?;
+    }
     execute!(
         tx,
         "INSERT INTO schema_migrations (version, applied_at) VALUES ($1, $2)",
         migration.version,
         now.as_microsecond()
     )?;
+    Ok(())
+}
+
+/// The version since which labels are searched in a form that only code can compute.
+const SEARCH_LABELS: i64 = 22;
+
+async fn renew_search_labels(tx: &mut Tx) -> Result<()> {
+    macro_rules! renew {
+        ($($table:literal),*) => {$(
+            for (id, label, known) in
+                fetch_all!(tx, (i64, String, String), concat!("SELECT id, label, search_label FROM ", $table))?
+            {
+                let form = search_form(&label);
+                if form != known {
+                    execute!(tx, concat!("UPDATE ", $table, " SET search_label = $1 WHERE id = $2"), form, id)?;
+                }
+            }
+        )*};
+    }
+    renew!("notification_streams", "backup_tasks", "backup_destinations", "remote_servers", "tags");
     Ok(())
 }
 

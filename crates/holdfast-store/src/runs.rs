@@ -208,6 +208,26 @@ pub async fn insert_ended(
     Ok(Some(RunId(id)))
 }
 
+/// The queued or running run of a subject.
+pub async fn find_same(tx: &mut Tx, owner: UserId, subject: RunSubject) -> Result<Option<RunId>> {
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "SELECT id FROM runs WHERE user_id = $1 AND status IN ('queued', 'running') AND kind = $2
+             AND COALESCE(task_id, 0) = $3 AND COALESCE(server_id, 0) = $4 AND COALESCE(destination_id, 0) = $5
+             AND COALESCE(stream_id, 0) = $6 AND COALESCE(backup_id, 0) = $7
+         ORDER BY id DESC LIMIT 1",
+        owner.0,
+        subject.kind().as_str(),
+        subject.task().map_or(0, |id| id.0),
+        subject.server().map_or(0, |id| id.0),
+        subject.destination().map_or(0, |id| id.0),
+        subject.stream().map_or(0, |id| id.0),
+        subject.backup().map_or(0, |id| id.0)
+    )?;
+    Ok(row.map(|(id,)| RunId(id)))
+}
+
 /// How many of a user's probes are queued or running.
 pub async fn count_probes(tx: &mut Tx, owner: UserId) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM runs WHERE user_id = $1 AND status IN ('queued', 'running') AND kind = 'probe'";

@@ -60,10 +60,10 @@ pub(crate) fn delete_page(
 }
 
 /// The item was saved, so a rate limit on its check is not an error.
-pub(crate) fn unless_busy(asked: holdfast_app::Result<()>) -> holdfast_app::Result<()> {
+pub(crate) fn unless_busy<T>(asked: holdfast_app::Result<T>) -> holdfast_app::Result<()> {
     match asked {
         Err(holdfast_app::AppError::TooManyRequests { .. }) => Ok(()),
-        asked => asked,
+        asked => asked.map(drop),
     }
 }
 

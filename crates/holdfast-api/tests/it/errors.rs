@@ -141,3 +141,52 @@ async fn runs_and_checks_have_a_limit_of_their_own() {
     assert_eq!(refused.header("retry-after"), Some("30"));
     refused.expect(429);
 }
+
+#[tokio::test]
+async fn every_refusal_before_a_route_is_json() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    let user = app.user("ada").await;
+    for path in ["//api/user", "///api/tags?page=1", "//api"] {
+        let request = user.client.absolute(Method::GET, &format!("{}{path}", user.client.base_url()));
+        let reply = user.client.finish(request).await;
+        assert_eq!(reply.expect(404)["error"], "Not Found", "{path}");
+    }
+    let reply = user.client.get(&format!("/api/tags?search={}", "x".repeat(20_000))).await;
+    assert_eq!(reply.expect(414)["error"], "URI Too Long");
+    let reply = user.client.without_token().get("/api/user").await;
+    assert_eq!(reply.header("www-authenticate"), Some("Bearer realm=\"Holdfast\""));
+    reply.expect(401);
+}
+
+/// Many clients read the response only after they have sent their whole body.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_answered_after_it_was_sent() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let app = TestApp::start(Engine::Sqlite).await;
+    let user = app.user("ada").await;
+    let address = user.client.base_url().trim_start_matches("http://").to_owned();
+    for is_chunked in [false, true] {
+        let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let length = if is_chunked { "Transfer-Encoding: chunked" } else { "Content-Length: 2097152" };
+        let head = format!(
+            "POST /api/tags HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n{length}\r\n\r\n",
+            user.client.token()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..32 {
+            if is_chunked {
+                stream.write_all(b"10000\r\n").await.unwrap();
+            }
+            stream.write_all(&[b'x'; 65_536]).await.unwrap();
+            if is_chunked {
+                stream.write_all(b"\r\n").await.unwrap();
+            }
+        }
+        if is_chunked {
+            stream.write_all(b"0\r\n\r\n").await.unwrap();
+        }
+        let mut answer = vec![0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, b"HTTP/1.1 413", "{is_chunked}");
+    }
+}

@@ -7,6 +7,17 @@ fn labels(page: &Value) -> Vec<&str> {
 }
 
 on_both_engines! {
+    async fn search_finds_letters_however_they_are_composed(app: TestApp) {
+        let user = app.user("ada").await;
+        for label in ["K\u{fc}che", "Ku\u{308}che zwei", "Kuche"] {
+            user.client.post("/api/tags", json!({"label": label})).await.expect(201);
+        }
+        for search in ["k\u{fc}", "ku\u{308}"] {
+            let found = user.client.get(&format!("/api/tags?search={search}")).await.expect(200);
+            assert_eq!(labels(&found), ["K\u{fc}che", "Ku\u{308}che zwei"], "stored as they were sent");
+        }
+    }
+
     async fn the_list_envelope_matches_the_contract(app: TestApp) {
         let user = app.user("ada").await;
         for number in 1..=35 {

@@ -8,6 +8,8 @@ mod destinations;
 mod device;
 /// Malformed requests, limits, headers.
 mod errors;
+/// Following queued work, and sending requests again.
+mod following;
 /// Pagination, search, filters, and that lists contain only the owner's rows.
 mod lists;
 /// Logs of runs.

@@ -371,7 +371,7 @@ pub(super) const TABLES: &[Table] = &[
         has_id: false,
         columns: &[("name", ColumnKind::Text), ("value", ColumnKind::Text)],
         // State that workers share only concerns this installation.
-        carried: "name <> 'tallied_at'",
+        carried: "name NOT IN ('tallied_at', 'written_at', 'installation_id')",
         owned: None,
         left: &[],
     },
@@ -382,6 +382,7 @@ pub const LEFT: &[&str] = &[
     "audit_events",
     "catalogue_wishes",
     "data_keys",
+    "idempotency_keys",
     "notices",
     "probes",
     "restores",

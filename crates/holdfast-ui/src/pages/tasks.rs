@@ -146,7 +146,7 @@ pub(crate) async fn bulk(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form
     let mut refused = 0;
     for id in ids.into_iter().map(TaskId) {
         let did = match form.text("do").as_str() {
-            "run" => tasks::request_run(&ui.app, &person.caller, id).await,
+            "run" => tasks::request_run(&ui.app, &person.caller, id).await.map(drop),
             "pause" => tasks::pause(&ui.app, &person.caller, id).await.map(drop),
             "resume" => tasks::resume(&ui.app, &person.caller, id).await.map(drop),
             _ => return Ok(done(&back, "bulk-none")),

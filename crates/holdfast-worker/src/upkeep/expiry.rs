@@ -2,7 +2,7 @@
 
 use holdfast_app::Result;
 use holdfast_core::clock::later;
-use holdfast_store::{DbTime, audit, notices, runs, sessions, tokens};
+use holdfast_store::{DbTime, audit, idempotency, notices, runs, sessions, tokens};
 
 use crate::services::Services;
 
@@ -12,6 +12,8 @@ const KEEP_CHECKS_DAYS: i64 = 30;
 const KEEP_EXPIRED_TOKENS_DAYS: i64 = 30;
 const KEEP_AUDIT_DAYS: i64 = 400;
 const KEEP_NOTICES_DAYS: i64 = 90;
+/// Clients repeat a request within minutes.
+const KEEP_KEYS_DAYS: i64 = 1;
 /// How many rows are deleted at a time, so that nobody has to wait for it.
 const ROWS_AT_ONCE: i64 = 500;
 
@@ -26,6 +28,7 @@ pub(crate) async fn delete(services: &Services, is_time_for_logs: bool) -> Resul
     tokens::delete_expired(&mut tx, days_ago(KEEP_EXPIRED_TOKENS_DAYS)).await?;
     audit::delete_before(&mut tx, DbTime(days_ago(KEEP_AUDIT_DAYS)), ROWS_AT_ONCE).await?;
     notices::delete_before(&mut tx, days_ago(KEEP_NOTICES_DAYS), ROWS_AT_ONCE).await?;
+    idempotency::delete_before(&mut tx, days_ago(KEEP_KEYS_DAYS), ROWS_AT_ONCE).await?;
     tx.commit().await?;
     let keep = services.settings.keep_logs_days;
     if keep > 0 && is_time_for_logs {

@@ -1,0 +1,1 @@
+-- Search finds a letter with an accent however it is composed. Code brings the labels into that form.

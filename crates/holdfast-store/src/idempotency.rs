@@ -1,0 +1,89 @@
+//! Responses to requests that a client may send again, by the key that the client chose.
+
+use holdfast_core::ids::UserId;
+use holdfast_core::{Secret, Timestamp};
+
+use crate::{DbTime, Result, SealContext, Tx};
+
+/// A request that was sent with a key.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct KeyRow {
+    pub id: i64,
+    /// What identifies the request.
+    pub request: String,
+    /// The status of the response; `None` until the request has ended.
+    pub status: Option<i64>,
+    pub location: Option<String>,
+}
+
+/// Records a key. Returns `None` if it was used before.
+pub async fn insert(tx: &mut Tx, user: UserId, key: &str, request: &str, now: Timestamp) -> Result<Option<i64>> {
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "INSERT INTO idempotency_keys (user_id, key, request, created_at) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (user_id, key) DO NOTHING RETURNING id",
+        user.0,
+        key,
+        request,
+        DbTime(now)
+    )?;
+    Ok(row.map(|(id,)| id))
+}
+
+pub async fn find(tx: &mut Tx, user: UserId, key: &str) -> Result<Option<KeyRow>> {
+    fetch_optional!(
+        tx,
+        KeyRow,
+        "SELECT id, request, status, location FROM idempotency_keys WHERE user_id = $1 AND key = $2",
+        user.0,
+        key
+    )
+}
+
+pub async fn count(tx: &mut Tx, user: UserId) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM idempotency_keys WHERE user_id = $1", user.0)
+}
+
+/// Records the response. It is sealed, because some responses hold secrets.
+pub async fn update_response(
+    tx: &mut Tx,
+    user: UserId,
+    id: i64,
+    (status, location): (i64, Option<&str>),
+    body: &str,
+) -> Result<()> {
+    let sealed = tx.seal(place(user, id), &Secret::new(body.to_owned())).await?;
+    execute!(
+        tx,
+        "UPDATE idempotency_keys SET status = $1, location = $2, response_sealed = $3 WHERE id = $4",
+        status,
+        location,
+        sealed,
+        id
+    )?;
+    Ok(())
+}
+
+pub async fn open_response(tx: &mut Tx, user: UserId, id: i64) -> Result<Option<Secret>> {
+    read_secret!(tx, "idempotency_keys", "response_sealed", id, user)
+}
+
+pub async fn delete(tx: &mut Tx, id: i64) -> Result<()> {
+    execute!(tx, "DELETE FROM idempotency_keys WHERE id = $1", id)?;
+    Ok(())
+}
+
+pub async fn delete_before(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
+    execute!(
+        tx,
+        "DELETE FROM idempotency_keys WHERE id IN
+             (SELECT id FROM idempotency_keys WHERE created_at < $1 ORDER BY created_at LIMIT $2)",
+        DbTime(before),
+        limit
+    )
+}
+
+fn place(user: UserId, id: i64) -> SealContext {
+    SealContext { table: "idempotency_keys", column: "response_sealed", row: id, user }
+}
