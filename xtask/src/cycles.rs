@@ -204,7 +204,8 @@ fn imports(code: &str) -> Vec<(bool, Vec<String>)> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("use ") {
         let line = code[..at].rsplit('\n').next().unwrap_or_default().trim();
-        let is_start = line.is_empty() || line.starts_with("pub");
+        // Not the end of a longer word, such as `cause`.
+        let is_start = line.is_empty() || line.starts_with("pub") && code[..at].ends_with(' ');
         let Some(end) = code[at..].find(';').filter(|_| is_start) else { continue };
         let tree: String = code[at + 4..at + end].split_whitespace().collect::<Vec<_>>().join(" ");
         found.extend(branches(&tree).into_iter().map(|path| (line.starts_with("pub"), path)));

@@ -1,5 +1,6 @@
 //! Requests that a client may send again: with the same key, the second one gets the response of the first.
 
+use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
 use holdfast_core::random;
 use holdfast_store::idempotency;
@@ -11,6 +12,9 @@ use crate::{App, AppError, Result};
 /// How many keys a user may have used within the time that they are kept: far more than scripts need, and a bound for
 /// the table.
 const MOST_KEYS: i64 = 10_000;
+
+/// How long a key is remembered; clients repeat a request within minutes.
+const KEPT_SECS: i64 = 86_400;
 
 /// A response that can be given again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +46,7 @@ pub fn request_id(parts: &[&[u8]]) -> String {
 /// Records the key of a request before it is executed.
 pub async fn begin(app: &App, user: UserId, key: &str, request: &str) -> Result<Begun> {
     let mut tx = app.store.begin().await?;
+    idempotency::delete_expired(&mut tx, user, key, later(app.now(), -KEPT_SECS)).await?;
     if idempotency::count(&mut tx, user).await? >= MOST_KEYS {
         return Err(AppError::Conflict(Conflict::TooManyKeys));
     }

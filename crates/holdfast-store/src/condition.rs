@@ -2,10 +2,8 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use holdfast_core::Timestamp;
-use tokio::sync::Notify;
 
 use crate::error::StoreError;
 use crate::{DbTime, Result, Tx, settings};
@@ -16,34 +14,6 @@ const LEAST_FREE_BYTES: u64 = 16 << 20;
 const WRITTEN_AT: &str = "written_at";
 /// How long damage that PostgreSQL has reported counts; it does not report when it was repaired.
 const REPORTED_MICROS: i64 = 86_400_000_000;
-
-/// Damage that a statement ran into, remembered until a check of the whole database finds none.
-#[derive(Debug, Default)]
-pub(crate) struct Damage {
-    seen: Mutex<Option<String>>,
-    noticed: Notify,
-}
-
-impl Damage {
-    pub(crate) fn note(&self, error: &StoreError) {
-        if let StoreError::Damaged(text) = error {
-            self.set(Some(text.clone()));
-            self.noticed.notify_one();
-        }
-    }
-
-    pub(crate) fn set(&self, damage: Option<String>) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = damage;
-    }
-
-    pub(crate) fn seen(&self) -> Option<String> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) async fn noticed(&self) {
-        self.noticed.notified().await;
-    }
-}
 
 /// The file of a SQLite database, as it was when it was opened.
 #[derive(Debug, Clone)]

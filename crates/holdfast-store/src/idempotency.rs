@@ -16,6 +16,12 @@ pub struct KeyRow {
     pub location: Option<String>,
 }
 
+/// Forgets a key that was used before `before`.
+pub async fn delete_expired(tx: &mut Tx, user: UserId, key: &str, before: Timestamp) -> Result<()> {
+    let sql = "DELETE FROM idempotency_keys WHERE user_id = $1 AND key = $2 AND created_at < $3";
+    execute!(tx, sql, user.0, key, DbTime(before)).map(drop)
+}
+
 /// Records a key. Returns `None` if it was used before.
 pub async fn insert(tx: &mut Tx, user: UserId, key: &str, request: &str, now: Timestamp) -> Result<Option<i64>> {
     let row = fetch_optional!(

@@ -5,6 +5,7 @@
 #[macro_use]
 mod tx;
 mod condition;
+mod damage;
 mod db_time;
 mod db_word;
 mod error;

@@ -161,6 +161,10 @@ impl Writer {
     pub(crate) async fn close(&self) {
         let mut state = self.state.lock().await;
         state.commit().await;
+        // Afterwards everything is in one file, so that a copy of it is complete. Other processes may still read.
+        if let Err(error) = state.send("PRAGMA wal_checkpoint(TRUNCATE)").await {
+            tracing::debug!(%error, "could not empty the write-ahead log");
+        }
         if let Some(connection) = state.connection.take()
             && let Err(error) = connection.close().await
         {

@@ -9,7 +9,8 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::sqlite::SqliteConnectOptions;
 
-use crate::condition::{self, Damage, DatabaseFile};
+use crate::condition::{self, DatabaseFile};
+use crate::damage::Damage;
 use crate::error::{StartError, StoreError};
 use crate::options::{Migrations, Options, sqlite_path};
 use crate::pool::{self, Pool};

@@ -8,7 +8,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 
 use crate::Result;
-use crate::condition::Damage;
+use crate::damage::Damage;
 use crate::error::StoreError;
 use crate::pool::{self, Pool, Pooled};
 use crate::sealer::Sealer;

@@ -76,7 +76,7 @@ impl Opened {
         let listener = bind(settings.listen)?;
         let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
         let metrics = install_metrics(stop)?;
-        let parts = while_starting(&listener, open_service(settings)).await?;
+        let parts = while_starting(&listener, Box::pin(open_service(settings))).await?;
         warn_of_open_folder(settings);
         if !settings.service_links.is_empty() {
             let names = settings.service_links.join(", ");

@@ -1,6 +1,7 @@
 //! Builds the parts of the service from the settings.
 
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +100,9 @@ fn note_installation(settings: &Settings, id: &str) -> std::io::Result<()> {
         return Ok(());
     }
     let part = path.with_extension("part");
-    std::fs::write(&part, text)?;
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
     std::fs::rename(part, path)
 }
 

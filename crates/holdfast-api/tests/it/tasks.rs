@@ -144,7 +144,7 @@ on_both_engines! {
         let none = user.client.get(&format!("{path}/latest-log")).await.expect(404);
         assert_eq!(none, json!({"error": "Not Found", "message": "No logs found for this backup task."}));
         let body = user.client.act(&format!("{path}/run")).await.expect(202);
-        assert_eq!(body, json!({"message": "Backup task initiated successfully."}));
+        assert_eq!(body, json!({"message": "Backup task initiated successfully.", "data": {"id": body["data"]["id"]}}));
         let status = user.client.get(&format!("{path}/status")).await.data(200);
         assert_eq!(status["status"], "running");
         let again = user.client.act(&format!("{path}/run")).await.expect(409);

@@ -9,5 +9,5 @@ CREATE TABLE idempotency_keys (
     response_sealed BYTEA,
     created_at BIGINT NOT NULL
 );
-CREATE UNIQUE INDEX idempotency_keys_key ON idempotency_keys (user_id, key);
+CREATE UNIQUE INDEX idempotency_keys_user ON idempotency_keys (user_id, key);
 CREATE INDEX idempotency_keys_created ON idempotency_keys (created_at);

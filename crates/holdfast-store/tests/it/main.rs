@@ -1,4 +1,5 @@
 //! The store on both engines: schema, keys, transactions.
+#![allow(clippy::print_stderr, reason = "tests that skip something print a message")]
 
 /// Starting with the right, a wrong and no master key; rotation while the service runs.
 mod keys;

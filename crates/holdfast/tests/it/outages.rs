@@ -108,7 +108,7 @@ async fn a_damaged_database_is_named() {
     drop(service);
     std::fs::write(&path, intact).unwrap();
     for end in ["-wal", "-shm"] {
-        // There may be none.
+        // Of the damaged one; there may be none.
         std::fs::remove_file(format!("{}{end}", path.display())).ok();
     }
     let service = installation.serve(&[]);

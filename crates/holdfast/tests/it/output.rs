@@ -30,8 +30,9 @@ async fn the_service_goes_on_when_its_output_cannot_be_written() {
         let installation = Installation::new(Engine::Sqlite).await;
         let service = Service::start_with(&installation, "debug", stdout, stderr).await;
         let client = service.client();
+        while client.get("/healthz").await.status == 503 {}
         for _ in 0..20 {
-            assert_eq!(client.get("/readyz").await.status, 200);
+            assert_eq!(client.get("/healthz").await.status, 200);
         }
         assert!(dropped_lines(&client).await > 0);
         service.signal("TERM");
@@ -58,7 +59,7 @@ async fn a_reader_of_the_log_that_stalls_does_not_stop_the_service() {
         }
     });
     while seen.1.try_recv().is_err() {
-        assert_eq!(client.get("/readyz").await.status, 200);
+        assert_eq!(client.get("/healthz").await.status, 200);
     }
 }
 

@@ -19,6 +19,12 @@ use crate::process::{Installation, Service};
 const ADDED: &[&str] =
     &["one_file_system", "protection", "keeps_versions", "schedule.time_to_run_at", "schedule.timezone"];
 
+/// Headers that were added since.
+const ADDED_HEADERS: &[(u16, &str)] = &[(202, "location"), (401, "www-authenticate")];
+
+/// Fields that were added to runs, and that other resources have always had.
+const ADDED_TO_RUNS: &[&str] = &["remote_server_id", "backup_destination_id", "notification_stream_id"];
+
 /// Fields that differ from run to run: only whether they have a value is compared.
 const DIFFERS: &[&str] = &[
     "output",
@@ -143,7 +149,7 @@ fn is_time(text: &str) -> bool {
 fn describe(request: &str, reply: &Reply) -> String {
     let mut text = format!("< {}\n", reply.status);
     for name in ["content-type", "allow", "location", "www-authenticate"] {
-        if let Some(value) = reply.headers.get(name) {
+        if let Some(value) = reply.headers.get(name).filter(|_| !ADDED_HEADERS.contains(&(reply.status, name))) {
             writeln!(text, "{name}: {}", value.to_str().unwrap()).unwrap();
         }
     }
@@ -157,7 +163,11 @@ fn describe(request: &str, reply: &Reply) -> String {
     let of_cron: Vec<String> = values.iter().filter_map(of_cron).collect();
     for (path, value) in values {
         let names: Vec<&str> = path.split(['.', '[']).collect();
-        if ADDED.iter().any(|added| format!("{path}.").contains(&format!(".{added}."))) {
+        let is_of_run = ["/api/runs", "/verify", "/restores"].iter().any(|part| request.contains(part));
+        let is_added = ADDED.iter().any(|added| format!("{path}.").contains(&format!(".{added}.")))
+            || reply.status == 202 && reply.body["message"].is_string() && path == ".data.id"
+            || is_of_run && path.starts_with(".data") && names.last().is_some_and(|name| ADDED_TO_RUNS.contains(name));
+        if is_added {
             continue;
         }
         // Which task comes first depends on the time of day.

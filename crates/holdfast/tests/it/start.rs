@@ -217,14 +217,14 @@ fn admin_token(installation: &Installation) -> String {
 #[tokio::test]
 async fn a_lost_database_is_not_replaced_by_an_empty_one() {
     let mut installation = Installation::new(Engine::Sqlite).await;
-    drop(installation.serve(&[]));
+    let service = installation.serve(&[]);
+    service.signal("TERM");
+    assert_eq!(service.wait(), Some(0));
     let database = installation.data_dir().join("holdfast.db");
     let moved = installation.folder.path().join("moved.db");
+    // Everything is in this file after an orderly stop.
     std::fs::rename(&database, &moved).unwrap();
-    for end in ["-wal", "-shm"] {
-        // There may be none.
-        std::fs::remove_file(format!("{}{end}", database.display())).ok();
-    }
+    assert!(!std::fs::exists(format!("{}-wal", database.display())).unwrap());
     let user = ["user", "create", "--email", "a@example.org", "--name", "A"];
     for arguments in [&["serve"][..], &["worker"], &["migrate"], &user] {
         let output = installation.run(arguments, "correct horse\n");

@@ -383,7 +383,7 @@ async fn commands_refuse_a_missing_installation() {
         vec!["export", "--output", file.to_str().unwrap()],
         vec!["key", "rotate"],
         vec!["user", "list"],
-        vec!["user", "reset-password", "ada@example.org"],
+        vec!["user", "reset-password", "--email", "ada@example.org"],
         vec!["token", "list", "--user", "ada@example.org"],
         vec!["token", "create", "--user", "ada@example.org", "--name", "x", "--all-scopes"],
     ] {
