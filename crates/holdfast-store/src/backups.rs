@@ -434,3 +434,19 @@ pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i
         query.build().all(conn).await.and_then(decode_all::<(i64, i64), _>)
     })
 }
+
+/// Deletes records of backups that were removed before `before`, with their copies and verifications. Those whose
+/// restores have logs stay with them: a restore that was interrupted must be remembered.
+pub async fn delete_removed(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
+    execute!(
+        tx,
+        "DELETE FROM backups WHERE id IN (SELECT b.id FROM backups b
+             WHERE b.deleted_at < $1
+                 AND NOT EXISTS (SELECT 1 FROM backup_copies c WHERE c.backup_id = b.id AND c.removed_at IS NULL)
+                 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.backup_id = b.id
+                     AND (r.kind = 'restore' OR r.status IN ('queued', 'running')))
+             ORDER BY b.deleted_at LIMIT $2)",
+        DbTime(before),
+        limit
+    )
+}

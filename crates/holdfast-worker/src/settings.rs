@@ -18,6 +18,14 @@ pub struct Settings {
     pub retry_after: Duration,
     /// For how many days logs are kept; zero keeps them all.
     pub keep_logs_days: u32,
+    /// For how many days records of backups are kept after they were removed; zero keeps them all.
+    pub keep_removed_days: u32,
+    /// For how many days notices are kept; zero keeps them all.
+    pub keep_notices_days: u32,
+    /// For how many days audit events are kept; zero keeps them all.
+    pub keep_audit_days: u32,
+    /// For how many days checks, tests and inventories are kept; zero keeps them all.
+    pub keep_checks_days: u32,
     /// Within how many days every stored backup is verified again; zero means never.
     pub verify_days: u32,
     /// How many days apart inventories check that all backups on record are at their destinations; zero means never.
@@ -37,6 +45,10 @@ impl Default for Settings {
             lease: Duration::from_secs(60),
             retry_after: Duration::from_secs(60),
             keep_logs_days: 400,
+            keep_removed_days: 90,
+            keep_notices_days: 90,
+            keep_audit_days: 400,
+            keep_checks_days: 30,
             verify_days: 30,
             inventory_days: 1,
             removal_limit: Duration::from_secs(60),

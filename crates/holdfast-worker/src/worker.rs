@@ -1,7 +1,7 @@
 //! One worker: looks for what is due, starts runs while there is room, and does background work alongside them.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ pub struct Worker {
     started: Timestamp,
     lease_monitor: Mutex<LeaseMonitor>,
     tidied: AtomicU64,
+    /// Old logs that the last pass had no time for.
+    has_more_logs: AtomicBool,
     corrector: tokio::sync::Mutex<Corrector>,
 }
 
@@ -145,6 +147,7 @@ impl Worker {
             started,
             lease_monitor: Mutex::default(),
             tidied: AtomicU64::new(0),
+            has_more_logs: AtomicBool::new(false),
             corrector: Default::default(),
         }
     }
@@ -280,11 +283,13 @@ impl Worker {
 
     /// Tidies up, as happens now and then. Tests call this in place of waiting.
     pub async fn tidy(&self) -> Result<()> {
-        let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY);
+        let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY)
+            || self.has_more_logs.load(Ordering::Relaxed);
         self.report_alive().await?;
         let services = &self.services;
         self.corrector.lock().await.look(&services.app, &services.settings, &self.name).await?;
-        expiry::delete(&self.services, is_time_for_logs).await?;
+        let has_more = expiry::delete(&self.services, is_time_for_logs).await?;
+        self.has_more_logs.store(has_more, Ordering::Relaxed);
         warnings::tell_of_tokens(&self.services).await?;
         due_reads::queue(&self.services).await
     }

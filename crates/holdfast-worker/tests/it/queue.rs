@@ -10,7 +10,7 @@ use holdfast_store::copies::NewCopy;
 use holdfast_store::queue::{self, Capacity};
 use holdfast_store::restores::WriteTarget;
 use holdfast_store::runs::{self, NewRun, RunRow};
-use holdfast_store::{due, notices, restores, tasks, users, workers};
+use holdfast_store::{DbTime, audit, due, notices, restores, tasks, users, workers};
 use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -550,6 +550,43 @@ on_both_engines! {
         heard.recv().await.expect("it listens");
         run(&user, task).await;
         tokio::time::timeout(Duration::from_secs(20), heard.recv()).await.expect("in time").expect("a word");
+    }
+
+    /// One pass deletes more than one batch, and records of removed backups go, unless a restore of them has a log.
+    async fn what_has_expired_is_deleted_at_the_pace_at_which_it_comes(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({"maximum_backups_to_keep": 1})).await;
+        let restored = bench.back_up(task).await;
+        bench.restore_all(&restored).await;
+        for _ in 0..3 {
+            bench.back_up(task).await;
+        }
+        let mut tx = bench.app.app.store.begin().await.unwrap();
+        let (at, origin) = (DbTime(bench.app.app.now()), holdfast_app::Origin::default());
+        for number in 0..1700 {
+            let detail = number.to_string();
+            let action = holdfast_core::audit::AuditAction::BackupTaskTriggered;
+            audit::insert(&mut tx, at, Some(bench.user.id), &origin, action, &detail).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        let on_record = async || {
+            let all = bench.user.client.get("/api/backups?deleted=true&per_page=100").await.expect(200);
+            all["meta"]["total"].as_i64().unwrap()
+        };
+        assert_eq!(on_record().await, 4);
+        bench.user.client.act(&format!("/api/backup-tasks/{task}/pause")).await.expect(200);
+        bench.app.clock.advance_secs(89 * 86_400);
+        bench.app.worker().tidy().await.unwrap();
+        assert_eq!(on_record().await, 4);
+        bench.app.clock.advance_secs(2 * 86_400);
+        bench.app.worker().tidy().await.unwrap();
+        assert_eq!(on_record().await, 2, "the one that is stored, and the one that was restored");
+        bench.app.clock.advance_secs(400 * 86_400);
+        bench.app.worker().tidy().await.unwrap();
+        let mut tx = bench.app.app.store.read().await.unwrap();
+        let events = audit::list(&mut tx, Some(bench.user.id), None, 5000).await.unwrap();
+        assert!(events.iter().all(|event| event.detail.parse::<u32>().is_err()), "{}", events.len());
     }
 
     async fn old_logs_are_deleted_and_stored_backups_are_verified_again(app: TestApp) {
