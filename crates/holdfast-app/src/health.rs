@@ -244,7 +244,10 @@ async fn read_figures(app: &App) -> Result<(Vec<Gauge>, String)> {
     for (task, at) in figures::list_successes(&mut tx, TASKS).await? {
         out += &format!("{name}{{task=\"{task}\"}} {}\n", seconds_since(now, at.0).max(0));
     }
-    Ok((gauges(&found, now, heard), out))
+    let mut gauges = gauges(&found, now, heard);
+    let bytes = figures::find_database_bytes(&mut tx).await?;
+    gauges.push(("holdfast_database_bytes", "Size of the database.", vec![("", bytes)]));
+    Ok((gauges, out))
 }
 
 fn database_gauges(app: &App, is_up: bool) -> Vec<Gauge> {
@@ -281,6 +284,11 @@ fn gauges(found: &Figures, now: Timestamp, workers: usize) -> Vec<Gauge> {
                 ("{state=\"overdue\"}", found.tasks_overdue),
                 ("{state=\"paused\"}", found.tasks_paused),
             ],
+        ),
+        (
+            "holdfast_tasks_without_success",
+            "Tasks that are not paused and have never succeeded.",
+            one(found.tasks_without_success),
         ),
         (
             "holdfast_tasks_retention_held",

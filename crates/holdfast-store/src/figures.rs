@@ -16,6 +16,8 @@ pub struct Figures {
     pub tasks_paused: i64,
     pub tasks_failed: i64,
     pub tasks_overdue: i64,
+    /// Tasks that are not paused and have never succeeded.
+    pub tasks_without_success: i64,
     /// Tasks whose old backups are not removed, because a newer one is suspicious.
     pub tasks_held: i64,
     pub backups: i64,
@@ -38,7 +40,7 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
              (SELECT MIN(created_at) FROM runs WHERE status = 'queued') AS queued_since,
              (SELECT COUNT(*) FROM runs WHERE status = 'running') AS running,
              (SELECT MIN(next_run_at) FROM backup_tasks WHERE next_run_at IS NOT NULL) AS next_slot_at,
-             t.tasks, t.tasks_paused, t.tasks_failed, t.tasks_overdue, t.tasks_held, b.backups, b.stored_bytes, b.backups_damaged,
+             t.tasks, t.tasks_paused, t.tasks_failed, t.tasks_overdue, t.tasks_without_success, t.tasks_held, b.backups, b.stored_bytes, b.backups_damaged,
              b.backups_unproven,
              (SELECT COUNT(*) FROM remote_servers WHERE connectivity = 'offline') AS servers_offline,
              (SELECT COUNT(*) FROM backup_destinations WHERE status = 'unreachable') AS destinations_unreachable,
@@ -50,6 +52,7 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
          FROM (SELECT COUNT(*) AS tasks, COUNT(paused_at) AS tasks_paused,
                  COUNT(CASE WHEN paused_at IS NULL AND last_status = 'failed' THEN 1 END) AS tasks_failed,
                  COUNT(CASE WHEN paused_at IS NULL AND overdue_since IS NOT NULL THEN 1 END) AS tasks_overdue,
+                 COUNT(CASE WHEN paused_at IS NULL AND last_success_at IS NULL THEN 1 END) AS tasks_without_success,
                  COUNT(retention_held_at) AS tasks_held
              FROM backup_tasks) t
          CROSS JOIN (SELECT COUNT(*) AS backups,
@@ -112,13 +115,22 @@ pub async fn list_damaged_tasks(tx: &mut Tx, limit: i64) -> Result<Vec<(String, 
     )
 }
 
-/// When each task that is not paused last succeeded.
+/// When each task that is not paused last succeeded, the longest ago first.
 pub async fn list_successes(tx: &mut Tx, limit: i64) -> Result<Vec<(i64, DbTime)>> {
     fetch_all!(
         tx,
         (i64, DbTime),
         "SELECT id, last_success_at FROM backup_tasks WHERE paused_at IS NULL AND last_success_at IS NOT NULL
-         ORDER BY id LIMIT $1",
+         ORDER BY last_success_at, id LIMIT $1",
         limit
     )
+}
+
+/// The size of the database.
+pub async fn find_database_bytes(tx: &mut Tx) -> Result<i64> {
+    if tx.is_sqlite() {
+        let sql = "SELECT p.page_count * s.page_size FROM pragma_page_count p CROSS JOIN pragma_page_size s";
+        return fetch_scalar!(tx, i64, sql);
+    }
+    fetch_scalar!(tx, i64, "SELECT pg_database_size(current_database())")
 }

@@ -6,6 +6,7 @@ mod failure;
 mod listen;
 mod logging;
 mod output;
+mod process_figures;
 mod serve;
 mod settings;
 mod vanguard;

@@ -9,6 +9,7 @@ use axum::Router;
 use holdfast_api::{Api, ContextSettings, MetricsRenderer};
 use holdfast_app::accounts::{self, FirstStart};
 use holdfast_app::{App, health};
+use holdfast_core::run::{RunKind, RunStatus};
 use holdfast_ui::Ui;
 use holdfast_worker::Parts;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -21,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::failure::Failure;
 use crate::listen::{self, Limits};
 use crate::output::{complain, say};
+use crate::process_figures::ProcessFigures;
 use crate::settings::Settings;
 use crate::wiring::{open_service, warn_of_open_folder};
 
@@ -180,7 +182,7 @@ async fn serve_operations(
 ) -> Result<(), Failure> {
     let Some(address) = settings.metrics_listen else { return Ok(()) };
     let listener = bind(address)?;
-    let api = Api::new(app.clone(), Some(renderer(metrics)));
+    let api = Api::new(app.clone(), Some(renderer(metrics, settings)));
     let router = holdfast_api::operations_router(Arc::new(api));
     let total = settings.connections.total.min(OPERATIONS_CONNECTIONS);
     let limits = Limits { total, ..settings.connections.clone() };
@@ -189,15 +191,15 @@ async fn serve_operations(
     Ok(())
 }
 
-fn renderer(metrics: &PrometheusHandle) -> MetricsRenderer {
-    let metrics = metrics.clone();
-    Arc::new(move || metrics.render())
+fn renderer(metrics: &PrometheusHandle, settings: &Settings) -> MetricsRenderer {
+    let (metrics, process) = (metrics.clone(), ProcessFigures::new(settings));
+    Arc::new(move || metrics.render() + &process.render())
 }
 
 fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop: &CancellationToken) -> Router {
     // Behind a proxy that does not forward the client's address, every client would look local.
     let is_behind_proxy = !settings.trusted_proxies.is_empty() || settings.base_url.is_some();
-    let figures = (!is_behind_proxy).then(|| renderer(metrics));
+    let figures = (!is_behind_proxy).then(|| renderer(metrics, settings));
     let api = holdfast_api::router(Arc::new(Api::new(app.clone(), figures)));
     let secure_cookies = settings.base_url.as_deref().is_some_and(|url| url.starts_with("https:"));
     let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), secure_cookies, stop.clone())));
@@ -320,4 +322,29 @@ fn describe_metrics() {
     describe_counter!("holdfast_backups_damaged_total", "Backups found damaged or missing.");
     describe_counter!("holdfast_notices_total", "Messages sent, by result.");
     describe_counter!("holdfast_log_lines_dropped_total", "Log lines that could not be written.");
+    describe_counter!("holdfast_slots_missed_total", "Scheduled times that passed while no worker was running.");
+    begin_counters();
+}
+
+/// Counters exist before their first event: monitoring sees an increase only from a value that it has seen.
+fn begin_counters() {
+    use metrics::counter;
+    let plain = [
+        "holdfast_runs_queued_total",
+        "holdfast_leases_lost_total",
+        "holdfast_tasks_paused_after_losses_total",
+        "holdfast_backups_damaged_total",
+        "holdfast_log_lines_dropped_total",
+        "holdfast_slots_missed_total",
+    ];
+    plain.into_iter().for_each(|name| counter!(name).increment(0));
+    for kind in RunKind::ALL {
+        for status in RunStatus::ALL.iter().filter(|status| !status.is_live()) {
+            let labels = [("kind", kind.as_str()), ("status", status.as_str())];
+            counter!("holdfast_runs_ended_total", &labels).increment(0);
+        }
+    }
+    for result in ["delivered", "postponed", "undelivered"] {
+        counter!("holdfast_notices_total", "result" => result).increment(0);
+    }
 }

@@ -74,6 +74,7 @@ async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) ->
         };
         let ended = (RunStatus::Failed, FailureCode::Missed);
         last_missed = runs::insert_ended(tx, owner, id, *slot, ended, &text, now).await?.or(last_missed);
+        metrics::counter!("holdfast_slots_missed_total").increment(1);
         tracing::warn!(task = task.id.0, %slot, "a slot passed while no worker was running");
     }
     if let (Some(last), Some(first)) = (last_missed, missed_since.or(missed.first().copied())) {
