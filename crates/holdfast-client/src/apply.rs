@@ -6,6 +6,7 @@ mod kinds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::{destination, task};
@@ -44,6 +45,15 @@ pub struct Wanted(Vec<(&'static ResourceKind, Vec<Item>)>);
 impl Wanted {
     pub fn read(path: &Path) -> Result<Self> {
         let unread = |error: std::io::Error| wrong(format!("{}: {error}", path.display()));
+        if path.as_os_str() == "-" {
+            let mut text = String::new();
+            let mut input = std::io::stdin().lock().take(FILE_BYTES + 1);
+            input.read_to_string(&mut text).map_err(|error| wrong(format!("standard input: {error}")))?;
+            if text.len() as u64 > FILE_BYTES {
+                return Err(wrong("standard input is too large".to_owned()));
+            }
+            return Self::parse(&text, Path::new(".")).map_err(|error| wrong(format!("standard input: {error}")));
+        }
         let size = std::fs::metadata(path).map_err(unread)?.len();
         if size > FILE_BYTES {
             return Err(wrong(format!("{} is too large", path.display())));

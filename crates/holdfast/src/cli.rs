@@ -274,7 +274,7 @@ fn backup_parser() -> clap::Command {
                 .about("Download a backup, or one file from it")
                 .arg(id())
                 .arg(option("entry", "Download only this file"))
-                .arg(path("output", "Output file; must not exist yet").required(true)),
+                .arg(path("output", "Output file, which must not exist yet, or - for standard output").required(true)),
         )
         .subcommand(
             command("decrypt", "Write the tar archive or dump inside a backup file")
@@ -365,7 +365,7 @@ fn server_parser() -> clap::Command {
 fn apply_parser() -> clap::Command {
     clap::Command::new("apply")
         .about("Apply the configuration in a file to a service; shows the plan first")
-        .arg(path("file", "YAML file with the configuration").short('f').required(true))
+        .arg(path("file", "YAML file with the configuration, or - for standard input").short('f').required(true))
         .arg(flag("check", "Only show the plan; exit with 14 if anything differs"))
         .arg(flag("yes", "Apply without asking for confirmation").short('y'))
         .arg(flag("secrets", "Also send secrets that the service already has"))

@@ -120,12 +120,22 @@ pub async fn run(settings: &ClientSettings, command: Remote, printer: Printer) -
     }
 }
 
+/// The rows of a list, and a warning if there are more than are shown.
+async fn list(client: &Client, path: &str, query: &[(&str, &str)]) -> Result<Vec<Value>, Failure> {
+    let mut rows = client.list(path, query, MOST + 1).await?;
+    if rows.len() > MOST {
+        rows.truncate(MOST);
+        complain!("holdfast: there are more; only the first {MOST} are listed");
+    }
+    Ok(rows)
+}
+
 /// The id of a resource that was given by its id or its exact label.
 async fn find(client: &Client, path: &str, what: &str, name: &str) -> Result<i64, Failure> {
     if let Ok(id) = name.parse() {
         return Ok(id);
     }
-    let found = client.list(path, &[("search", name)], MOST).await?;
+    let found = list(client, path, &[("search", name)]).await?;
     let exact: Vec<i64> =
         found.iter().filter(|row| row["label"] == name).filter_map(|row| row["id"].as_i64()).collect();
     match exact.as_slice() {
@@ -144,7 +154,7 @@ async fn tasks(client: &Client, action: TaskAction, printer: Printer) -> Result<
     let id = async |name: &str| find(client, PATH, "task", name).await;
     match action {
         TaskAction::List { search } => {
-            let rows = client.list(PATH, &search_of(search.as_deref()), MOST).await?;
+            let rows = list(client, PATH, &search_of(search.as_deref())).await?;
             printer.list(&rows, &["ID", "LABEL", "SOURCE", "SCHEDULE", "STATUS", "LAST RUN (UTC)"], |row| {
                 vec![
                     text(&row["id"]),
@@ -174,17 +184,9 @@ async fn tasks(client: &Client, action: TaskAction, printer: Printer) -> Result<
             });
         }
         TaskAction::Run { task, wait } => {
-            let id = id(&task).await?;
-            let log = format!("{PATH}/{id}/latest-log");
-            let before = latest(client, &log).await?;
-            client.post(&format!("{PATH}/{id}/run"), None).await?;
-            if !wait {
-                printer.done("The run is queued.");
-                return Ok(());
-            }
-            let run =
-                watch::until_some(async || Ok(latest(client, &log).await?.filter(|run| Some(*run) != before))).await?;
-            watch::run(client, run, printer.is_json).await?;
+            // Asks for nothing that a token which may only run tasks could not get.
+            let run = client.post(&format!("{PATH}/{}/run", id(&task).await?), None).await?;
+            follow(client, &run, wait, printer).await?;
         }
         TaskAction::Pause { task } => {
             client.post(&format!("{PATH}/{}/pause", id(&task).await?), None).await?;
@@ -208,15 +210,6 @@ async fn tasks(client: &Client, action: TaskAction, printer: Printer) -> Result<
 
 fn search_of(search: Option<&str>) -> Vec<(&str, &str)> {
     search.map(|text| ("search", text)).into_iter().collect()
-}
-
-/// The id of a task's newest run, if it has one.
-async fn latest(client: &Client, path: &str) -> Result<Option<i64>, Failure> {
-    match client.get(path).await {
-        Ok(log) => Ok(log["id"].as_i64()),
-        Err(ClientError::Missing(_)) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn source(found: &Value) -> String {
@@ -250,7 +243,7 @@ async fn backups(client: &Client, action: BackupAction, printer: Printer) -> Res
                 None => None,
             };
             let query: Vec<(&str, &str)> = task.iter().map(|task| ("backup_task_id", task.as_str())).collect();
-            let rows = client.list(PATH, &query, MOST).await?;
+            let rows = list(client, PATH, &query).await?;
             printer.list(&rows, &["ID", "TASK", "CREATED", "SIZE", "ENTRIES", "ENCRYPTED", "VERIFICATION"], |row| {
                 vec![
                     text(&row["id"]),
@@ -282,7 +275,7 @@ async fn backups(client: &Client, action: BackupAction, printer: Printer) -> Res
             });
         }
         BackupAction::Entries { id, path } => {
-            let rows = client.list(&format!("{PATH}/{id}/entries"), &[("path", path.as_str())], MOST).await?;
+            let rows = list(client, &format!("{PATH}/{id}/entries"), &[("path", path.as_str())]).await?;
             printer.list(&rows, &["TYPE", "SIZE", "MODIFIED", "PATH"], |row| {
                 vec![text(&row["type"]), bytes(&row["size"]), text(&row["modified_at"]), text(&row["path"])]
             });
@@ -308,7 +301,11 @@ async fn backups(client: &Client, action: BackupAction, printer: Printer) -> Res
         }
         BackupAction::Download { id, entry, output } => {
             let query = entry.as_deref().map(|entry| query(&[("entry", entry)])).unwrap_or_default();
-            let size = download(client, &format!("{PATH}/{id}/download?{query}"), &output).await?;
+            let path = format!("{PATH}/{id}/download?{query}");
+            if output.as_os_str() == "-" {
+                return download_to_stdout(client, &path).await;
+            }
+            let size = download(client, &path, &output).await?;
             printer.done(&format!("Downloaded {} ({size} bytes).", output.display()));
         }
     }
@@ -368,11 +365,28 @@ async fn download(client: &Client, path: &str, output: &Path) -> Result<u64, Fai
     copied.map(|()| size)
 }
 
+/// Downloads to standard output, for example into a pipe. A reader that stops early makes the download incomplete.
+async fn download_to_stdout(client: &Client, path: &str) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::io(&error, Path::new("standard output"));
+    let response = client.download(path).await?;
+    let total = response.content_length();
+    let (mut pieces, mut size) = (response.bytes_stream(), 0);
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| Failure::unreachable(format!("the download failed: {error}")))?;
+        std::io::stdout().write_all(&piece).map_err(failed)?;
+        size += piece.len() as u64;
+    }
+    if total.is_some_and(|total| total != size) {
+        return Err(Failure::unreachable("the download ended before it was complete"));
+    }
+    std::io::stdout().flush().map_err(failed)
+}
+
 async fn runs(client: &Client, action: RunAction, printer: Printer) -> Result<(), Failure> {
     const PATH: &str = "/api/runs";
     match action {
         RunAction::List => {
-            let rows = client.list(PATH, &[], MOST).await?;
+            let rows = list(client, PATH, &[]).await?;
             printer.list(&rows, &["ID", "KIND", "STATUS", "BACKUP", "STARTED", "ENDED", "ERROR"], |row| {
                 let fields = ["id", "kind", "status", "backup_id", "started_at", "finished_at", "error_code"];
                 fields.iter().map(|name| text(&row[*name])).collect()
@@ -399,7 +413,7 @@ async fn servers(client: &Client, action: ServerAction, printer: Printer) -> Res
     let id = async |name: &str| find(client, PATH, "server", name).await;
     match action {
         ServerAction::List { search } => {
-            let rows = client.list(PATH, &search_of(search.as_deref()), MOST).await?;
+            let rows = list(client, PATH, &search_of(search.as_deref())).await?;
             printer.list(&rows, &["ID", "LABEL", "ADDRESS", "STATUS", "LAST CONTACT"], |row| {
                 let connection = &row["connection"];
                 let address =

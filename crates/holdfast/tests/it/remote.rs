@@ -11,7 +11,7 @@ use crate::process::{Installation, Service, run};
 /// A service, a server with files, and the command line of a remote user.
 struct Elsewhere {
     service: Service,
-    _installation: Installation,
+    installation: Installation,
     client: Client,
     ssh: SshServer,
     files: TempDir,
@@ -37,7 +37,7 @@ impl Elsewhere {
             std::fs::write(files.path().join(format!("source/many/{number}")), "").unwrap();
         }
         std::fs::write(files.path().join("token"), format!("{token}\n")).unwrap();
-        Self { service, _installation: installation, client, ssh, files }
+        Self { service, installation, client, ssh, files }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -316,4 +316,39 @@ async fn newer(database: &Path) {
     let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
     let insert = "INSERT INTO schema_migrations (version, applied_at) VALUES (9999, 0)";
     sqlx::query(insert).execute(&mut connection).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_use_pipes_and_tokens_that_may_only_run() {
+    let at = Elsewhere::new().await;
+    let yaml = "tags:\n  - label: piped\n";
+    let output = run(&mut at.command(&["apply", "-f", "-", "--yes"]), yaml);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(at.client.get("/api/tags").await.expect(200)["data"][0]["label"], "piped");
+    let output = run(&mut at.command(&["apply", "-f", "-", "--yes"]), "tags: 5\n");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("standard input: tags must be a list"));
+
+    let file = at.describe(1, "");
+    at.succeed(&["apply", "-f", &file, "--yes"]);
+    at.succeed(&["task", "run", "1", "--wait"]);
+    let backup = at.json(&["backup", "list"])[0]["id"].to_string();
+    let said = run(&mut at.command(&["backup", "download", &backup, "--entry", "hello", "--output", "-"]), "");
+    assert_eq!((said.status.code(), said.stdout), (Some(0), b"hello".to_vec()));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = at.command(&["backup", "download", &backup, "--output", "-"]);
+    let lost = command.stdout(full).stderr(std::process::Stdio::piped()).output().unwrap();
+    assert_eq!(lost.status.code(), Some(7), "{}", String::from_utf8_lossy(&lost.stderr));
+
+    // By its number, a task is run without looking anything up.
+    let token = ["token", "create", "--user", "ada@example.org", "--name", "run", "--scope", "run-backup-tasks"];
+    let token = at.installation.succeed(&token, "");
+    std::fs::write(at.path("token"), format!("\n {token}\r\n")).unwrap();
+    let run = at.json(&["task", "run", "1"])["id"].clone();
+    assert!(run.is_i64(), "{run}");
+    let (code, said) = at.try_run(&["task", "run", " web files"]);
+    assert!(code == 11 && said.contains("view-backup-tasks"), "{code} {said}");
+    // Settings of a service on the same machine are not in the way.
+    let mut command = at.command(&["task", "run", "1"]);
+    let output = crate::process::run(command.env("HOLDFAST_WORKERS", "many").env("HOLDFAST_OLD_SETTING", "x"), "");
+    assert_ne!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
