@@ -83,3 +83,26 @@ pub(crate) async fn find_damage(tx: &mut Tx, now: Timestamp) -> Result<Option<St
         Some(format!("PostgreSQL has found {pages} damaged pages in its data, the last at {}", last.0))
     }))
 }
+
+/// How many unused pages a SQLite database may keep: new rows use them first.
+const SPARE_PAGES: i64 = 1000;
+/// How many are given back at a time, so that nobody has to wait for it; as in the statement below.
+const PAGES_AT_ONCE: i64 = 2000;
+
+/// Gives unused pages of a SQLite database back to the file system, as far as there are many. PostgreSQL does that by
+/// itself. Returns whether there are more.
+pub async fn shrink(tx: &mut Tx) -> Result<bool> {
+    if !tx.is_sqlite() {
+        return Ok(false);
+    }
+    let (unused, mode) = (
+        fetch_scalar!(tx, i64, "SELECT freelist_count FROM pragma_freelist_count")?,
+        fetch_scalar!(tx, i64, "SELECT auto_vacuum FROM pragma_auto_vacuum")?,
+    );
+    const INCREMENTAL: i64 = 2;
+    if mode != INCREMENTAL || unused <= SPARE_PAGES {
+        return Ok(false);
+    }
+    execute!(tx, "PRAGMA incremental_vacuum(2000)")?;
+    Ok(unused - SPARE_PAGES > PAGES_AT_ONCE)
+}

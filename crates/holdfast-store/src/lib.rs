@@ -63,6 +63,7 @@ pub mod uploads;
 pub mod users;
 pub mod workers;
 
+pub use condition::shrink;
 pub use db_time::DbTime;
 pub use db_word::DbWord;
 pub use error::{StartError, StoreError};

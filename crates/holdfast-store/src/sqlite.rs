@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
+use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 
@@ -48,6 +48,8 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
+        // Takes effect in a new file. An older one shrinks after `PRAGMA auto_vacuum = INCREMENTAL; VACUUM`.
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
         .busy_timeout(BUSY_TIMEOUT)
         // There may be no place for temporary files, if only the data folder is writable.
         .pragma("temp_store", "MEMORY")

@@ -110,5 +110,13 @@ pub(crate) async fn delete(services: &Services, is_time_for_logs: bool) -> Resul
             tracing::info!(?what, rows = total, "deleted what has expired");
         }
     }
+    loop {
+        let mut tx = app.store.begin().await?;
+        let has_more = holdfast_store::shrink(&mut tx).await?;
+        tx.commit().await?;
+        if !has_more || Instant::now() >= deadline {
+            break;
+        }
+    }
     Ok(has_more_logs)
 }
