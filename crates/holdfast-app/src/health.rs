@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::checks::Check;
-use crate::{App, Result};
+use crate::{App, Result, maintenance};
 
 /// The most tasks with their own time series; more would be a burden for the monitoring system.
 const TASKS: i64 = 10_000;
@@ -245,6 +245,8 @@ async fn read_figures(app: &App) -> Result<(Vec<Gauge>, String)> {
         out += &format!("{name}{{task=\"{task}\"}} {}\n", seconds_since(now, at.0).max(0));
     }
     let mut gauges = gauges(&found, now, heard);
+    let is_maintained = maintenance::until(app).await?.is_some();
+    gauges.push(("holdfast_maintenance", "Whether workers start nothing.", vec![("", i64::from(is_maintained))]));
     let bytes = figures::find_database_bytes(&mut tx).await?;
     gauges.push(("holdfast_database_bytes", "Size of the database.", vec![("", bytes)]));
     Ok((gauges, out))

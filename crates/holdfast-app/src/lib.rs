@@ -20,6 +20,7 @@ pub mod health;
 pub mod idempotency;
 pub mod identities;
 pub mod logs;
+pub mod maintenance;
 pub mod notices;
 pub mod overview;
 pub mod people;

@@ -52,5 +52,7 @@ string_enum! {
         NotificationStreamCredentialsSet = "notification_stream.credentials_set",
         TagDeleted = "tag.deleted",
         InstallationImported = "installation.imported",
+        MaintenanceBegun = "maintenance.begun",
+        MaintenanceEnded = "maintenance.ended",
     }
 }

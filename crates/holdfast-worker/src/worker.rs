@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use holdfast_app::{App, Result};
+use holdfast_app::{App, Result, maintenance};
 use holdfast_core::clock::later;
 use holdfast_core::lease::LeaseMonitor;
 use holdfast_core::queue::LongRunCapacity;
@@ -237,7 +237,9 @@ impl Worker {
             long: LongRunCapacity::of_worker(free, runs_at_once, at_once),
             short: SHORT_RUNS_AT_ONCE.saturating_sub(under_way.short.len()),
         };
-        if !queue::has_queued(&mut self.app().store.read().await?).await? {
+        if !queue::has_queued(&mut self.app().store.read().await?).await?
+            || maintenance::until(self.app()).await?.is_some()
+        {
             return Ok(());
         }
         for run in runs::claim(&self.services, &self.name, room).await? {
@@ -254,8 +256,8 @@ impl Worker {
             let (waiting, _) = self.end_lost_and_queue_due().await?;
             Self::run_background(&self.services, waiting).await?;
             let room = Capacity { long: LongRunCapacity { free: 1, reserved: 0 }, short: 1 };
-            let runs =
-                if waiting.has_queued_run { runs::claim(&self.services, &self.name, room).await? } else { Vec::new() };
+            let may_start = waiting.has_queued_run && maintenance::until(self.app()).await?.is_none();
+            let runs = if may_start { runs::claim(&self.services, &self.name, room).await? } else { Vec::new() };
             let has_run = !runs.is_empty();
             for run in runs {
                 runs::execute(&self.services, run).await;

@@ -36,6 +36,7 @@ pub enum Command {
     Backup(BackupCommand),
     User(UserCommand),
     Token(TokenCommand),
+    Maintenance(MaintenanceCommand),
 }
 
 pub enum BackupCommand {
@@ -49,6 +50,12 @@ pub enum UserCommand {
     ResetPassword { email: String, keep: accounts::Keep },
     EnableOtp { email: String },
     DisableOtp { email: String },
+}
+
+pub enum MaintenanceCommand {
+    On { lasts: String },
+    Off,
+    Show,
 }
 
 pub enum TokenCommand {
@@ -156,7 +163,8 @@ pub fn parser() -> clap::Command {
         .subcommand(server_parser())
         .subcommand(apply_parser())
         .subcommand(user_parser())
-        .subcommand(token_parser());
+        .subcommand(token_parser())
+        .subcommand(maintenance_parser());
     for setting in TABLE {
         let default = if setting.default.is_empty() { String::new() } else { format!(" [{}]", setting.default) };
         let arg = |name: String, flag: String, value: &'static str| {
@@ -397,6 +405,19 @@ fn user_parser() -> clap::Command {
         .subcommand(by_email("disable-otp", "Turn off two-factor sign-in"))
 }
 
+fn maintenance_parser() -> clap::Command {
+    clap::Command::new("maintenance")
+        .about("Let workers start nothing for a while; requests are still answered")
+        .subcommand_required(true)
+        .subcommand(
+            clap::Command::new("on")
+                .about("Begin maintenance, or change when it ends")
+                .arg(option("for", "How long, such as 2h or 90m; at most 7d").default_value("1h")),
+        )
+        .subcommand(clap::Command::new("off").about("End maintenance now"))
+        .subcommand(clap::Command::new("show").about("Show whether there is maintenance, and until when"))
+}
+
 fn token_parser() -> clap::Command {
     let user = || required("user", "Email of the account");
     clap::Command::new("token")
@@ -480,6 +501,11 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         },
         "user" => Command::User(user_command(matches)?),
         "token" => Command::Token(token_command(matches)?),
+        "maintenance" => Command::Maintenance(match matches.subcommand() {
+            Some(("on", matches)) => MaintenanceCommand::On { lasts: text(matches, "for") },
+            Some(("off", _)) => MaintenanceCommand::Off,
+            Some(_) | None => MaintenanceCommand::Show,
+        }),
         other => return Err(unknown(other)),
     })
 }

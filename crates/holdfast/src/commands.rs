@@ -5,6 +5,8 @@ mod ask;
 pub mod backup;
 pub mod demo;
 pub mod doctor;
+mod duration;
+pub mod maintenance;
 pub mod origin;
 pub mod remote;
 pub mod shell;

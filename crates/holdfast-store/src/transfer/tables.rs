@@ -371,7 +371,7 @@ pub(super) const TABLES: &[Table] = &[
         has_id: false,
         columns: &[("name", ColumnKind::Text), ("value", ColumnKind::Text)],
         // State that workers share only concerns this installation.
-        carried: "name NOT IN ('tallied_at', 'written_at', 'installation_id')",
+        carried: "name NOT IN ('tallied_at', 'written_at', 'installation_id', 'maintenance_until')",
         owned: None,
         left: &[],
     },

@@ -552,6 +552,27 @@ on_both_engines! {
         tokio::time::timeout(Duration::from_secs(20), heard.recv()).await.expect("in time").expect("a word");
     }
 
+    async fn nothing_starts_during_maintenance(app: TestApp) {
+        let user = app.user("ada").await;
+        let task = user.task().await;
+        let origin = holdfast_app::Origin::default();
+        let until = holdfast_core::clock::later(app.app.now(), 3600);
+        holdfast_app::maintenance::begin(&app.app, &origin, until).await.unwrap();
+        run(&user, task).await;
+        app.run_until_idle().await;
+        assert_eq!(logs(&user, task).await[0]["status"], "queued");
+        app.clock.advance_secs(3601);
+        app.run_until_idle().await;
+        assert_ne!(logs(&user, task).await[0]["status"], "queued", "it ends by itself");
+        holdfast_app::maintenance::begin(&app.app, &origin, holdfast_core::clock::later(app.app.now(), 60)).await.unwrap();
+        run(&user, task).await;
+        holdfast_app::maintenance::end(&app.app, &origin).await.unwrap();
+        app.run_until_idle().await;
+        let newest = logs(&user, task).await;
+        assert_eq!(newest.len(), 2);
+        assert!(newest.iter().all(|log| log["status"] != "queued"), "{newest:?}");
+    }
+
     /// One pass deletes more than one batch, and records of removed backups go, unless a restore of them has a log.
     async fn what_has_expired_is_deleted_at_the_pace_at_which_it_comes(app: TestApp) {
         let bench = Bench::new(app).await;

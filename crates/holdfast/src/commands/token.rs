@@ -6,6 +6,7 @@ use holdfast_core::ids::TokenId;
 use holdfast_core::scope::{Scope, ScopeSet};
 use holdfast_store::Migrations;
 
+use super::duration;
 use super::origin::origin;
 use crate::cli::TokenCommand;
 use crate::failure::Failure;
@@ -18,7 +19,7 @@ pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failu
     match command {
         TokenCommand::Create { user, name, scopes, all_scopes, expires_in } => {
             let scopes = if all_scopes { ScopeSet::all() } else { parse_scopes(&scopes)? };
-            let micros = expires_in.as_deref().map(parse_duration).transpose()?;
+            let micros = expires_in.as_deref().map(|text| duration::parse("--expires-in", text)).transpose()?;
             let expires_at = micros.map(|micros| clock::from_micros(app.now().as_microsecond().saturating_add(micros)));
             let user = tokens::user_by_email(&app, &user).await?;
             let request = TokenRequest { name, scopes, expires_at };
@@ -54,32 +55,4 @@ fn parse_scopes(names: &[String]) -> Result<ScopeSet, Failure> {
             })
         })
         .collect()
-}
-
-/// `30d`, `12h`, `90m` in microseconds; at most ten years.
-fn parse_duration(text: &str) -> Result<i64, Failure> {
-    let wrong = || Failure::settings(format!("--expires-in must be a time such as 30d, 12h or 90m, not {text:?}"));
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds: i64 = match unit {
-        'd' => 86_400,
-        'h' => 3_600,
-        'm' => 60,
-        _ => return Err(wrong()),
-    };
-    let number: i64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    let total = number.checked_mul(seconds).filter(|total| (1..=3650 * 86_400).contains(total)).ok_or_else(wrong)?;
-    Ok(total * 1_000_000)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations() {
-        assert_eq!(parse_duration("30d").unwrap(), 30 * 86_400_000_000);
-        for bad in ["", "d", "0d", "-1d", "30", "30y", "99999999999999d", "3é"] {
-            assert!(parse_duration(bad).is_err(), "{bad}");
-        }
-    }
 }

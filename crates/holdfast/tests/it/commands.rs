@@ -125,3 +125,25 @@ async fn the_document_and_help_need_no_database() {
     }
     assert!(!installation.data_dir().exists());
 }
+
+#[tokio::test]
+async fn maintenance_is_begun_shown_and_ended() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let installation = Installation::new(engine).await;
+        let service = installation.serve(&[]);
+        let metric = async || {
+            let text = service.client().get("/metrics").await.text;
+            text.lines().find_map(|line| line.strip_prefix("holdfast_maintenance ")).unwrap().to_owned()
+        };
+        assert_eq!(installation.succeed(&["maintenance", "show"], ""), "There is no maintenance.");
+        assert_eq!(metric().await, "0");
+        assert!(installation.succeed(&["maintenance", "on", "--for", "2h"], "").starts_with("No run starts until 20"));
+        assert!(installation.succeed(&["maintenance", "show"], "").starts_with("No run starts until 20"));
+        assert_eq!(metric().await, "1");
+        for bad in ["8d", "soon"] {
+            assert_eq!(installation.run(&["maintenance", "on", "--for", bad], "").status.code(), Some(2));
+        }
+        installation.succeed(&["maintenance", "off"], "");
+        assert_eq!(metric().await, "0");
+    }
+}
