@@ -192,8 +192,14 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
     if reads_backup || !is_read && (route.resource.is_some() || route.body.is_some()) {
         add(409, "The current state of the resource does not allow this", error());
     }
+    let is_post = route.method == axum::http::Method::POST;
+    match (route.body.is_some(), guarded && is_post) {
+        (true, true) => add(400, "The body is not a JSON object, or the `Idempotency-Key` is not valid", error()),
+        (true, false) => add(400, "The body is not a JSON object", error()),
+        (false, true) => add(400, "The `Idempotency-Key` is not valid", error()),
+        (false, false) => {}
+    }
     if route.body.is_some() {
-        add(400, "The body is not a JSON object", error());
         add(413, "The body is larger than 256 KiB", error());
     }
     if route.body.is_some() || !route.query.is_empty() {

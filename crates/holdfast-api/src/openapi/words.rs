@@ -22,7 +22,7 @@ pub(super) fn kinds_of_backup_runs() -> Vec<&'static str> {
 
 /// Each entry: schema, field, allowed values.
 fn lists() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
-    let long_runs = RunKind::ALL.iter().filter(|kind| kind.is_long()).map(|kind| kind.as_str()).collect();
+    let runs = RunKind::ALL.iter().map(|kind| kind.as_str()).collect();
     let titles_of_tasks = TaskKind::ALL.iter().map(|kind| kind.human()).collect();
     let aliases = StreamKind::ALIASES.iter().map(|(alias, _)| *alias);
     let accepted_streams: Vec<&str> = StreamKind::WORDS.iter().copied().chain(aliases).collect();
@@ -31,7 +31,7 @@ fn lists() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
         ("BackupResource", "format", Format::WORDS.to_vec()),
         ("EntryResource", "type", EntryKind::WORDS.to_vec()),
         ("VerificationResource", "status", Verification::WORDS.to_vec()),
-        ("RunResource", "kind", long_runs),
+        ("RunResource", "kind", runs),
         ("RunResource", "status", RunStatus::WORDS.to_vec()),
         ("LogResource", "status", RunStatus::WORDS.to_vec()),
         ("LogResource", "trigger", Trigger::WORDS.to_vec()),
