@@ -6,6 +6,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use holdfast_app::AppError;
 use holdfast_app::idempotency::{self, Begun, Recorded};
 use holdfast_core::ids::UserId;
 
@@ -58,7 +59,9 @@ async fn with_key(api: &Api, user: UserId, key: &str, request: Request, next: Ne
         return Ok(response);
     }
     let (head, content) = response.into_parts();
-    let content = axum::body::to_bytes(content, LONGEST_RESPONSE).await.unwrap_or_default();
+    let content = axum::body::to_bytes(content, LONGEST_RESPONSE)
+        .await
+        .map_err(|error| AppError::Internal(format!("the response to a request with a key cannot be read: {error}")))?;
     let location = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let recorded = Recorded { status: status.as_u16(), location, body: String::from_utf8_lossy(&content).into_owned() };
     // It has taken effect, so it is answered even if the response cannot be recorded.

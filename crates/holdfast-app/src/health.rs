@@ -245,7 +245,7 @@ async fn read_figures(app: &App) -> Result<(Vec<Gauge>, String)> {
         out += &format!("{name}{{task=\"{task}\"}} {}\n", seconds_since(now, at.0).max(0));
     }
     let mut gauges = gauges(&found, now, heard);
-    let is_maintained = maintenance::until(app).await?.is_some();
+    let is_maintained = maintenance::find(&mut tx, now).await?.is_some();
     gauges.push(("holdfast_maintenance", "Whether workers start nothing.", vec![("", i64::from(is_maintained))]));
     let bytes = figures::find_database_bytes(&mut tx).await?;
     gauges.push(("holdfast_database_bytes", "Size of the database.", vec![("", bytes)]));

@@ -47,10 +47,10 @@ pub fn request_id(parts: &[&[u8]]) -> String {
 pub async fn begin(app: &App, user: UserId, key: &str, request: &str) -> Result<Begun> {
     let mut tx = app.store.begin().await?;
     idempotency::delete_expired(&mut tx, user, key, later(app.now(), -KEPT_SECS)).await?;
-    if idempotency::count(&mut tx, user).await? >= MOST_KEYS {
-        return Err(AppError::Conflict(Conflict::TooManyKeys));
-    }
     if let Some(id) = idempotency::insert(&mut tx, user, key, request, app.now()).await? {
+        if idempotency::count(&mut tx, user).await? > MOST_KEYS {
+            return Err(AppError::Conflict(Conflict::TooManyKeys));
+        }
         tx.commit().await?;
         return Ok(Begun::First(id));
     }

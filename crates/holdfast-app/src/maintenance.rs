@@ -4,7 +4,7 @@
 use holdfast_core::Timestamp;
 use holdfast_core::audit::AuditAction;
 use holdfast_core::clock::{self, rfc3339};
-use holdfast_store::settings;
+use holdfast_store::{Tx, settings};
 
 use crate::{App, Origin, Result};
 
@@ -13,9 +13,13 @@ const UNTIL: &str = "maintenance_until";
 
 /// When maintenance ends; `None` if there is none.
 pub async fn until(app: &App) -> Result<Option<Timestamp>> {
-    let value = settings::find(&mut app.store.read().await?, UNTIL).await?;
+    find(&mut app.store.read().await?, app.now()).await
+}
+
+pub(crate) async fn find(tx: &mut Tx, now: Timestamp) -> Result<Option<Timestamp>> {
+    let value = settings::find(tx, UNTIL).await?;
     let until = value.and_then(|text| text.parse().ok()).map(clock::from_micros);
-    Ok(until.filter(|until| *until > app.now()))
+    Ok(until.filter(|until| *until > now))
 }
 
 /// Begins maintenance, or changes when it ends.

@@ -1,5 +1,5 @@
 //! What commands print. `println!` panics when the text cannot be written; here the first error is kept instead, and
-//! the command goes on with its work and reports the error at its end.
+//! the command continues, and reports the error when it has finished.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write as _};
