@@ -877,6 +877,8 @@ action-notification-stream-deleted = Kanal gelöscht
 action-notification-stream-credentials-set = Adresse eines Kanals gesetzt
 action-tag-deleted = Schlagwort gelöscht
 action-installation-imported = Installation importiert
+action-maintenance-begun = Wartung begonnen
+action-maintenance-ended = Wartung beendet
 
 ## Administration
 admin-health = Systemzustand

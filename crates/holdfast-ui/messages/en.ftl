@@ -839,6 +839,8 @@ action-notification-stream-deleted = Stream deleted
 action-notification-stream-credentials-set = Address of a stream set
 action-tag-deleted = Tag deleted
 action-installation-imported = Installation imported
+action-maintenance-begun = Maintenance begun
+action-maintenance-ended = Maintenance ended
 
 ## Administration
 admin-health = Health
