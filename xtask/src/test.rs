@@ -23,8 +23,31 @@ pub fn run() -> Result<()> {
     let mut tests = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
     step("tests", tests.env("TEST_MOTO_URL", &moto.url).env("TEST_AXE", packages::axe()?))?;
     drop(moto);
+    lint_document()?;
     generated_client()?;
     schemathesis()
+}
+
+/// Checks the OpenAPI document with two linters, and that it becomes valid TypeScript.
+pub fn lint_document() -> Result<()> {
+    let (programs, folder) = (packages::node_tools()?, root().join("target/node-tools"));
+    let document = root().join("docs/openapi.json");
+    let program = |name: &str| {
+        let mut command = Command::new(programs.join(name));
+        command.current_dir(&folder).env("REDOCLY_TELEMETRY", "off").env("NO_UPDATE_NOTIFIER", "1");
+        command
+    };
+    // Without a configuration of its own, Redocly applies its recommended rules.
+    step("lint the API document (Redocly)", program("redocly").args(["lint", "--format=stylish"]).arg(&document))?;
+    let rules = folder.join("spectral.yaml");
+    std::fs::write(&rules, "extends: [\"spectral:oas\"]\n").map_err(|error| format!("{}: {error}", rules.display()))?;
+    let mut spectral = program("spectral");
+    spectral.args(["lint", "--fail-severity=warn", "--ruleset"]).arg(&rules).arg(&document);
+    step("lint the API document (Spectral)", &mut spectral)?;
+    let types = folder.join("schema.d.ts");
+    let mut typescript = program("openapi-typescript");
+    step("generate TypeScript", typescript.arg(&document).arg("--output").arg(&types))?;
+    step("check TypeScript", program("tsc").args(["--noEmit", "--strict"]).arg(&types))
 }
 
 /// Tests a client generated from the OpenAPI document against the service.

@@ -2,6 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use holdfast_app::{Owned, version};
 use holdfast_core::ids::RunId;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -20,6 +21,21 @@ struct Data<T> {
 
 pub(crate) fn data<T: Serialize>(status: StatusCode, resource: T) -> Answer {
     Ok(json(status, &Data { data: resource }))
+}
+
+/// One resource with its `ETag`, the version that `If-Match` refers to.
+pub(crate) fn resource<R: Owned, T: Serialize>(status: StatusCode, row: R, shape: impl FnOnce(R) -> T) -> Answer {
+    let version = version(&row);
+    versioned(status, &version, shape(row))
+}
+
+pub(crate) fn versioned<T: Serialize>(status: StatusCode, version: &str, resource: T) -> Answer {
+    let mut response = data(status, resource)?;
+    // Versions are digits and punctuation, which are always valid.
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{version}\"")) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    Ok(response)
 }
 
 pub(crate) fn message(status: StatusCode, text: impl Into<String>) -> Answer {

@@ -3,13 +3,13 @@
 use axum::body::Body as HttpBody;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse as _;
-use holdfast_app::{Download, EntryItem, Resource, backups};
+use holdfast_app::{Download, EntryItem, Resource, backups, version};
 use holdfast_core::backup::DeletedReason;
 use holdfast_core::backup::{RestoreInput, Verification};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::BackupId;
 use holdfast_core::input::Errors;
-use holdfast_core::page::PageRequest;
+use holdfast_core::page::{PageRequest, Sort};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::{limits, rules};
 use holdfast_store::backups::{BackupFilter, BackupRow};
@@ -17,7 +17,7 @@ use holdfast_store::runs::{RunFilter, RunRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message, queued_run};
+use crate::answer::{Answer, message, queued_run, resource, versioned};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -199,8 +199,7 @@ fn shape_entry(entry: EntryItem) -> EntryResource {
 }
 
 pub(crate) async fn list_backups(call: Call) -> Answer {
-    let mut listing = call.listing()?;
-    listing.search = None;
+    let listing = call.listing_without_labels()?;
     let mut errors = Errors::default();
     let filter = BackupFilter {
         task: call.query.id_filter(&mut errors, "backup_task_id"),
@@ -217,7 +216,7 @@ pub(crate) async fn list_backups(call: Call) -> Answer {
 
 pub(crate) async fn show_backup(call: Call) -> Answer {
     let row = backups::show(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn list_entries(call: Call) -> Answer {
@@ -225,7 +224,10 @@ pub(crate) async fn list_entries(call: Call) -> Answer {
     backups::show(&call.app, &call.caller, id).await?;
     let request = PageRequest::parse(call.query.get("page"), call.query.get("per_page"))?;
     let path = path_of(&call, "path")?;
-    let page = backups::entries(&call.app, &call.caller, id, path.as_deref().unwrap_or_default(), request).await?;
+    // The content of a backup does not change, so the cursor is the number of entries before it.
+    let after = call.cursor(Sort::Id)?.map(|position| position.id.max(0));
+    let path = path.unwrap_or_default();
+    let page = backups::entries(&call.app, &call.caller, id, &path, request, after).await?;
     list::page(&call, page, shape_entry)
 }
 
@@ -286,8 +288,7 @@ pub(crate) async fn delete_backup(call: Call) -> Answer {
 }
 
 pub(crate) async fn list_runs(call: Call) -> Answer {
-    let mut listing = call.listing()?;
-    listing.search = None;
+    let listing = call.listing_without_labels()?;
     let mut errors = Errors::default();
     let filter = RunFilter {
         backup: call.query.id_filter(&mut errors, "backup_id"),
@@ -305,7 +306,7 @@ pub(crate) async fn list_runs(call: Call) -> Answer {
 
 pub(crate) async fn show_run(call: Call) -> Answer {
     let (run, output) = backups::show_run(&call.app, &call.caller, call.id(Resource::Run)?).await?;
-    data(StatusCode::OK, shape_run(&run, output))
+    versioned(StatusCode::OK, &version(&run), shape_run(&run, output))
 }
 
 pub(crate) async fn cancel_run(call: Call) -> Answer {

@@ -3,11 +3,12 @@
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
-use holdfast_core::input::{self, Input};
+use holdfast_core::input::{self, Errors, Input};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::preferences::KnownFields;
 
 /// The largest accepted body: several times the size of the longest valid task.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
@@ -19,14 +20,19 @@ const MOST_DROPPED: usize = 4 * 1024 * 1024;
 const READ_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The bytes of a body. The handler parses them after it has checked that the resource exists and who owns it.
-pub(crate) struct Body(Bytes);
+pub(crate) struct Body {
+    bytes: Bytes,
+    /// What the fields must be, if the client wants others to be refused.
+    known: Option<KnownFields>,
+}
 
 impl<S: Send + Sync> FromRequest<S> for Body {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (head, body) = request.into_parts();
-        read(&head.headers, body).await.map(Self)
+        let bytes = read(&head.headers, body).await?;
+        Ok(Self { bytes, known: head.extensions.get().cloned() })
     }
 }
 
@@ -65,12 +71,21 @@ async fn read_all(mut body: axum::body::Body, mut is_too_large: bool) -> Result<
 impl Body {
     /// For routes that do not require a body: an empty body is read as an empty object.
     pub(crate) fn optional_input(&self) -> Result<Input, ApiError> {
-        if self.0.is_empty() { Ok(Input::default()) } else { self.input() }
+        if self.bytes.is_empty() { Ok(Input::default()) } else { self.input() }
     }
 
-    /// The fields of the body, for validation. Unknown fields are ignored.
+    /// The fields of the body, for validation. Unknown fields are ignored, unless the client wants them to be refused.
     pub(crate) fn input(&self) -> Result<Input, ApiError> {
-        match serde_json::from_slice(&self.0).map(value) {
+        let input = self.fields()?;
+        let mut errors = Errors::default();
+        if let Some(known) = &self.known {
+            known.check(&input, &mut errors);
+        }
+        if errors.is_empty() { Ok(input) } else { Err(errors.into()) }
+    }
+
+    fn fields(&self) -> Result<Input, ApiError> {
+        match serde_json::from_slice(&self.bytes).map(value) {
             Ok(input::Value::Object(fields)) => Ok(fields),
             Ok(_) => Err(ApiError::BadRequest("The request body must be a JSON object.".to_owned())),
             Err(error) => Err(ApiError::BadRequest(format!(
@@ -111,8 +126,12 @@ mod tests {
 
     use super::*;
 
+    fn body(text: &'static str) -> Body {
+        Body { bytes: text.into(), known: None }
+    }
+
     fn object(text: &'static str) -> Input {
-        Body(text.into()).input().unwrap()
+        body(text).input().unwrap()
     }
 
     #[test]
@@ -130,7 +149,7 @@ mod tests {
     #[test]
     fn anything_but_an_object_is_a_bad_request() {
         for text in ["", "[]", "null", "\"x\"", "{", "{\"a\": \"\\ud800\"}"] {
-            assert!(matches!(Body(text.into()).input(), Err(ApiError::BadRequest(_))), "{text}");
+            assert!(matches!(body(text).input(), Err(ApiError::BadRequest(_))), "{text}");
         }
     }
 }

@@ -6,11 +6,12 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use holdfast_app::{App, AppError, Caller, Context, Resource};
 use holdfast_core::input::Errors;
-use holdfast_core::page::PageRequest;
+use holdfast_core::page::{PageRequest, Position, Sort};
 use holdfast_core::refusal::Rule;
-use holdfast_core::{Timestamp, limits, rules};
+use holdfast_core::{Timestamp, clock, limits, rules};
 use holdfast_store::Listing;
 
+use crate::cursor;
 use crate::error::ApiError;
 use crate::state::Api;
 
@@ -58,16 +59,38 @@ impl Call {
         Ok(T::from(id.ok_or(AppError::NotFound(resource))?))
     }
 
-    /// The requested page and search text, restricted to the caller's own rows.
+    /// The requested page, order and search text, restricted to the caller's own rows.
     pub(crate) fn listing(&self) -> Result<Listing, ApiError> {
         let page = PageRequest::parse(self.query.get("page"), self.query.get("per_page"))?;
         let mut errors = Errors::default();
         let search = self.query.get("search").filter(|text| !text.trim().is_empty());
         let search = search.and_then(|text| rules::line(&mut errors, "search", text, limits::TEXT_CHARS));
+        let sort = self.query.word_filter(&mut errors, "sort", Sort::parse).unwrap_or(Sort::Id);
+        let created_after = self.query.time_filter(&mut errors, "created_after");
+        let updated_after = self.query.time_filter(&mut errors, "updated_after");
         if !errors.is_empty() {
             return Err(errors.into());
         }
-        Ok(Listing { owner: self.caller.user, search, page, newest_first: false })
+        let after = self.cursor(sort)?;
+        Ok(Listing { owner: self.caller.user, search, page, sort, after, created_after, updated_after })
+    }
+
+    /// Where the previous response ended, in a list of this order.
+    pub(crate) fn cursor(&self, sort: Sort) -> Result<Option<Position>, ApiError> {
+        let Some(text) = self.query.get("cursor").filter(|text| !text.is_empty()) else { return Ok(None) };
+        match cursor::read(text).filter(|position| position.fits(sort)) {
+            Some(position) => Ok(Some(position)),
+            None => Err(Errors::one("cursor", Rule::Cursor).into()),
+        }
+    }
+
+    /// Like `listing`, for rows without a label: they can be neither searched nor sorted by it.
+    pub(crate) fn listing_without_labels(&self) -> Result<Listing, ApiError> {
+        let listing = self.listing()?;
+        if listing.sort == Sort::Label {
+            return Err(Errors::one("sort", Rule::Choice).into());
+        }
+        Ok(Listing { search: None, ..listing })
     }
 }
 
@@ -98,6 +121,16 @@ impl Query {
             errors.add(name, Rule::Integer);
         }
         id
+    }
+
+    /// A filter by time; `None` if it is missing or empty.
+    pub(crate) fn time_filter(&self, errors: &mut Errors, name: &str) -> Option<Timestamp> {
+        let text = self.get(name).filter(|text| !text.is_empty())?;
+        let time = clock::parse_rfc3339(text);
+        if time.is_none() {
+            errors.add(name, Rule::Time);
+        }
+        time
     }
 
     /// A boolean parameter, `false` by default.

@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message, queued};
+use crate::answer::{Answer, message, queued, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
@@ -103,19 +103,19 @@ pub(crate) async fn list_destinations(call: Call) -> Answer {
 
 pub(crate) async fn create_destination(call: Call, body: Body) -> Answer {
     let row = destinations::create(&call.app, &call.caller, &body.input()?).await?;
-    data(StatusCode::CREATED, shape(row))
+    resource(StatusCode::CREATED, row, shape)
 }
 
 pub(crate) async fn show_destination(call: Call) -> Answer {
     let row = destinations::show(&call.app, &call.caller, call.id(Resource::BackupDestination)?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn update_destination(call: Call, body: Body) -> Answer {
     let id: DestinationId = call.id(Resource::BackupDestination)?;
     destinations::show(&call.app, &call.caller, id).await?;
     let row = destinations::update(&call.app, &call.caller, id, &body.input()?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn delete_destination(call: Call) -> Answer {

@@ -12,13 +12,24 @@ use holdfast_core::rate::Decision;
 use crate::access::Access;
 use crate::error::{ApiError, RATE_LIMIT, RATE_REMAINING};
 use crate::idempotency;
+use crate::preferences::{KnownFields, PREFERENCE_APPLIED, STRICT, expected, wants_strict};
 use crate::state::Api;
 
 pub(crate) async fn guard(
-    State((api, access)): State<(Arc<Api>, Access)>,
+    State((api, access, known)): State<(Arc<Api>, Access, KnownFields)>,
     mut request: Request,
     next: Next,
 ) -> Response {
+    if !wants_strict(request.headers()) {
+        return admitted(&api, access, request, next).await;
+    }
+    request.extensions_mut().insert(known);
+    let mut response = admitted(&api, access, request, next).await;
+    response.headers_mut().insert(PREFERENCE_APPLIED, STRICT);
+    response
+}
+
+async fn admitted(api: &Api, access: Access, mut request: Request, next: Next) -> Response {
     if access == Access::Public {
         return next.run(request).await;
     }
@@ -26,16 +37,17 @@ pub(crate) async fn guard(
     let token = bearer(request.headers()).map(str::to_owned);
     let context = request.extensions().get::<Context>().cloned();
     let origin = context.as_ref().map(|context| context.origin("")).unwrap_or_default();
-    let (mut caller, decision) = match admit(&api, token, origin).await {
+    let (mut caller, decision) = match admit(api, token, origin).await {
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
-    let mut response = match require_scopes(&api, &caller, access).await {
+    let mut response = match require_scopes(api, &caller, access).await {
         Ok(()) => {
             caller.gone = context.map(|context| context.gone).unwrap_or_default();
+            caller.expected = expected(request.method(), request.headers());
             let user = caller.user;
             request.extensions_mut().insert(caller);
-            idempotency::once(&api, user, request, next).await
+            idempotency::once(api, user, request, next).await
         }
         Err(error) => error.into_response(),
     };
@@ -65,7 +77,7 @@ async fn admit(api: &Api, token: Option<String>, origin: Origin) -> Result<(Call
 }
 
 /// The token of an `Authorization: Bearer …` header; the scheme's case does not matter.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION).map(HeaderValue::to_str)?.ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)

@@ -1,7 +1,7 @@
 //! `/api/backup-task-logs` and the logs of one task.
 
 use axum::http::StatusCode;
-use holdfast_app::{AppError, Resource, logs, tasks};
+use holdfast_app::{AppError, Resource, logs, tasks, version};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::TaskId;
 use holdfast_core::input::Errors;
@@ -10,7 +10,7 @@ use holdfast_store::runs::{LogFilter, RunRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, message, versioned};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::list;
@@ -108,8 +108,7 @@ pub(crate) async fn list_task_logs(call: Call) -> Answer {
 }
 
 async fn list_filtered(call: &Call, task: Option<i64>, mut errors: Errors) -> Answer {
-    let mut listing = call.listing()?;
-    listing.search = None;
+    let listing = call.listing_without_labels()?;
     let status = call.query.word_filter(&mut errors, "status", RunStatus::parse);
     if !errors.is_empty() {
         return Err(ApiError::from(errors));
@@ -120,7 +119,7 @@ async fn list_filtered(call: &Call, task: Option<i64>, mut errors: Errors) -> An
 
 pub(crate) async fn show_log(call: Call) -> Answer {
     let (run, output) = logs::show(&call.app, &call.caller, call.id(Resource::BackupTaskLog)?).await?;
-    data(StatusCode::OK, shape(&run, output)?)
+    versioned(StatusCode::OK, &version(&run), shape(&run, output)?)
 }
 
 pub(crate) async fn delete_log(call: Call) -> Answer {

@@ -12,7 +12,7 @@ use holdfast_store::notices::{NoticeFilter, NoticeRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, queued_in};
+use crate::answer::{Answer, queued_in, resource, versioned};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -58,8 +58,7 @@ fn shape(row: NoticeRow) -> NoticeResource {
 
 pub(crate) async fn list_notices(call: Call) -> Answer {
     let mut errors = Errors::default();
-    let mut listing = call.listing()?;
-    listing.search = None;
+    let listing = call.listing_without_labels()?;
     let filter = NoticeFilter {
         status: call.query.word_filter(&mut errors, "status", NoticeStatus::parse),
         stream: call.query.id_filter(&mut errors, "notification_stream_id"),
@@ -79,7 +78,7 @@ pub(crate) async fn retry_notice(call: Call) -> Answer {
 
 pub(crate) async fn show_notice(call: Call) -> Answer {
     let row = notices::show(&call.app, &call.caller, call.id(Resource::Notice)?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 /// The user's notification settings.
@@ -126,11 +125,13 @@ fn read_settings(body: &Input) -> NotificationSettingsInput {
 }
 
 pub(crate) async fn show_notification_settings(call: Call) -> Answer {
-    data(StatusCode::OK, shape_settings(notices::show_notification_settings(&call.app, &call.caller).await?))
+    settings(notices::show_notification_settings(&call.app, &call.caller).await?)
 }
 
 pub(crate) async fn update_notification_settings(call: Call, body: Body) -> Answer {
-    let settings =
-        notices::update_notification_settings(&call.app, &call.caller, &read_settings(&body.input()?)).await?;
-    data(StatusCode::OK, shape_settings(settings))
+    settings(notices::update_notification_settings(&call.app, &call.caller, &read_settings(&body.input()?)).await?)
+}
+
+fn settings(settings: NotificationSettings) -> Answer {
+    versioned(StatusCode::OK, &settings.version(), shape_settings(settings))
 }

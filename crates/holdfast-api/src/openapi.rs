@@ -45,7 +45,7 @@ pub fn document() -> Value {
         if let Some(schema) = route.answer.as_ref().and_then(AnswerDoc::schema) {
             keep(schema, require_everything);
         }
-        if let Some(body) = &route.body {
+        if let Some(body) = route.body.as_ref().filter(|body| !body.partial) {
             keep(&body.schema, |_| ());
         }
     }
@@ -64,7 +64,11 @@ pub fn document() -> Value {
                 Every request carries `Authorization: Bearer <API_TOKEN>`; times are UTC.",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+            "contact": { "name": "The operator of this service" },
         },
+        "servers": [{ "url": "/", "description": "This service" }],
+        "security": [{ "token": [] }],
+        "tags": TAGS.map(|(name, about)| json!({ "name": name, "description": about })),
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -108,17 +112,26 @@ fn operation(route: &Route) -> Value {
     if route.path.starts_with("/webhooks/") {
         let about = "The task's secret";
         let schema = json!({ "type": "string" });
-        let name = "X-Holdfast-Secret";
-        parameters
-            .push(json!({ "name": name, "in": "header", "description": about, "required": false, "schema": schema }));
+        parameters.push(header("X-Holdfast-Secret", about, &schema));
     }
     if route.method == axum::http::Method::POST && route.access != Access::Public {
         let about = "A text of your choice. A request that is sent again with it within a day is executed once, and \
             gets the same response, with `Idempotency-Replayed: true`.";
         let schema = json!({ "type": "string", "minLength": 1, "maxLength": 255 });
-        let name = "Idempotency-Key";
-        parameters
-            .push(json!({ "name": name, "in": "header", "description": about, "required": false, "schema": schema }));
+        parameters.push(header("Idempotency-Key", about, &schema));
+    }
+    if route.takes_if_match() {
+        let about = "The `ETag` of the version to change or delete. If that is not the current one, nothing happens.";
+        parameters.push(header("If-Match", about, &json!({ "type": "string", "maxLength": 255 })));
+    }
+    if route.body.is_some() {
+        let about = "`handling=strict` refuses unknown fields of the body, which are ignored otherwise.";
+        parameters.push(header("Prefer", about, &json!({ "type": "string", "maxLength": 255 })));
+    }
+    if matches!(route.answer, Some(AnswerDoc::Events(_))) {
+        let about = "The `id` of the last event that you received. Events since then are sent first, up to a day; if \
+            some are no longer on record, the first event is `reset`.";
+        parameters.push(header("Last-Event-ID", about, &json!({ "type": "string", "maxLength": 255 })));
     }
     let mut operation = json!({
         "summary": route.summary,
@@ -127,13 +140,17 @@ fn operation(route: &Route) -> Value {
         "parameters": parameters,
         "responses": responses(route),
     });
-    if route.access != Access::Public {
-        operation["security"] = json!([{ "token": [] }]);
+    if route.access == Access::Public {
+        operation["security"] = json!([]);
     }
     let scopes: Vec<String> = route.access.scopes().iter().map(|scope| format!("`{}`", scope.as_str())).collect();
     if !scopes.is_empty() {
         let noun = if scopes.len() == 1 { "scope" } else { "scopes" };
         operation["description"] = json!(format!("Requires the {noun} {}.", scopes.join(" and ")));
+    } else if route.access == Access::Token {
+        operation["description"] = json!("Requires a valid token, with any scope.");
+    } else {
+        operation["description"] = json!("Requires no token.");
     }
     if let Some(body) = &route.body {
         let name = if body.partial { update::name(&body.schema.name) } else { body.schema.name.clone() };
@@ -143,11 +160,27 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
+fn header(name: &str, about: &str, schema: &Value) -> Value {
+    json!({ "name": name, "in": "header", "description": about, "required": false, "schema": schema })
+}
+
 /// `post /api/backup-tasks/{id}/run` → `post_backup_tasks_id_run`.
 fn operation_id(route: &Route) -> String {
     let path = route.path.trim_start_matches("/api").replace(['{', '}', '.'], "").replace(['/', '-'], "_");
     format!("{}{path}", route.method.as_str().to_lowercase())
 }
+
+/// What routes are grouped by.
+const TAGS: [(&str, &str); 8] = [
+    ("General", "The current user, events, the SSH key, tokens for devices, and this document"),
+    ("Notification streams", "Where people are told about their backups, and what they were told"),
+    ("Backup tasks", "What is backed up, from where to where, and when"),
+    ("Backup task logs", "The runs of backup tasks"),
+    ("Backups", "Stored backups, and the runs that verify and restore them"),
+    ("Backup destinations", "Where backups are stored"),
+    ("Remote servers", "What backups are read from and restored to"),
+    ("Tags", "Labels that group backup tasks"),
+];
 
 /// Groups routes by the resource their path begins with.
 fn tag(route: &Route) -> &'static str {
@@ -166,9 +199,9 @@ fn tag(route: &Route) -> &'static str {
 
 fn responses(route: &Route) -> BTreeMap<String, Value> {
     let mut responses = BTreeMap::new();
-    let is_file = matches!(route.answer, Some(AnswerDoc::Bytes));
     let mut add = |status: u16, about: &str, body: Value| {
-        let kind = if status == 200 && is_file { "application/octet-stream" } else { "application/json" };
+        let answer = route.answer.as_ref().filter(|answer| answer.status() == status);
+        let kind = answer.map_or("application/json", AnswerDoc::content_type);
         let content = json!({ kind: { "schema": body } });
         let headers = headers(route, status);
         responses.insert(status.to_string(), json!({ "description": about, "headers": headers, "content": content }));
@@ -184,6 +217,9 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
     }
     if !route.access.scopes().is_empty() {
         add(403, "The token lacks the scope, or the resource belongs to somebody else", error());
+    }
+    if route.takes_if_match() {
+        add(412, "`If-Match` names another version than the current one", error());
     }
     if route.resource.is_some() || !guarded {
         add(404, &not_found(route.resource), error());
@@ -214,6 +250,10 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
 fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
     let header =
         |about: &str, kind: &str| json!({ "description": about, "required": true, "schema": { "type": kind } });
+    // A service that starts or has no database answers 503 before it knows what was asked.
+    if status == 503 {
+        return BTreeMap::from([("Retry-After", header("Seconds to wait", "integer"))]);
+    }
     let mut headers = BTreeMap::from([("X-Request-Id", header("Identifies this request in the log", "string"))]);
     if route.access != Access::Public && status != 401 {
         headers.insert("X-RateLimit-Limit", header("Requests that can be made at once", "integer"));
@@ -222,7 +262,15 @@ fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
     if status == 202 {
         headers.insert("Location", header("Where to follow the work", "string"));
     }
-    if matches!(status, 429 | 503) {
+    if status == 401 {
+        headers.insert("WWW-Authenticate", header("How to authenticate", "string"));
+    }
+    if status < 202 && matches!(route.answer, Some(AnswerDoc::Data(..))) {
+        // Not everything that is shown can be changed.
+        let about = "The version, for `If-Match`";
+        headers.insert("ETag", json!({ "description": about, "required": false, "schema": { "type": "string" } }));
+    }
+    if status == 429 {
         headers.insert("Retry-After", header("Seconds to wait", "integer"));
     }
     headers

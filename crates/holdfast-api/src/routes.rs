@@ -12,7 +12,7 @@ use crate::openapi::doc::{
 };
 use crate::table::{Route, delete, get, patch, post, put};
 use crate::{
-    backups, destinations, device, docs, logs, notices, servers, ssh_key, streams, tags, tasks, triggers, user,
+    backups, destinations, device, docs, events, logs, notices, servers, ssh_key, streams, tags, tasks, triggers, user,
 };
 
 /// Served only if the operator has enabled it.
@@ -40,6 +40,9 @@ fn general() -> Vec<Route> {
         get("/api/ssh-key", Scope::CreateRemoteServers, ssh_key::show_ssh_key)
             .says("Show the public SSH key to install on servers")
             .shows::<ssh_key::SshKeyResource>(),
+        get("/api/events", Scope::ViewBackupTasks, events::follow_events)
+            .says("Follow what happens to your runs, backups and notices, as server-sent events")
+            .sends_events::<events::EventResource>(),
         post(DEVICE_TOKEN, Access::Public, device::create_device_token)
             .says("Exchange credentials for a token with every scope; off unless ENABLE_DEVICE_AUTH_ENDPOINT is true")
             .takes::<device::DeviceBody>()

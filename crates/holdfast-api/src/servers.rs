@@ -12,7 +12,7 @@ use holdfast_store::servers::ServerRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message, queued};
+use crate::answer::{Answer, message, queued, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -123,19 +123,19 @@ pub(crate) async fn list_servers(call: Call) -> Answer {
 
 pub(crate) async fn create_server(call: Call, body: Body) -> Answer {
     let row = servers::create(&call.app, &call.caller, &body.input()?).await?;
-    data(StatusCode::CREATED, shape(row))
+    resource(StatusCode::CREATED, row, shape)
 }
 
 pub(crate) async fn show_server(call: Call) -> Answer {
     let row = servers::show(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn update_server(call: Call, body: Body) -> Answer {
     let id: ServerId = call.id(Resource::RemoteServer)?;
     servers::show(&call.app, &call.caller, id).await?;
     let row = servers::update(&call.app, &call.caller, id, &body.input()?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn delete_server(call: Call) -> Answer {
@@ -161,5 +161,5 @@ pub(crate) async fn accept_host_key(call: Call, body: Body) -> Answer {
         return Err(ApiError::from(errors));
     }
     let row = servers::accept_host_key(&call.app, &call.caller, id, seen.as_deref()).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }

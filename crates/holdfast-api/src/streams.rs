@@ -8,7 +8,7 @@ use holdfast_store::streams::StreamRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message, queued};
+use crate::answer::{Answer, message, queued, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
@@ -113,19 +113,19 @@ pub(crate) async fn list_streams(call: Call) -> Answer {
 
 pub(crate) async fn create_stream(call: Call, body: Body) -> Answer {
     let row = streams::create(&call.app, &call.caller, &body.input()?).await?;
-    data(StatusCode::CREATED, shape(row))
+    resource(StatusCode::CREATED, row, shape)
 }
 
 pub(crate) async fn show_stream(call: Call) -> Answer {
     let row = streams::show(&call.app, &call.caller, call.id(Resource::NotificationStream)?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn update_stream(call: Call, body: Body) -> Answer {
     let id: StreamId = call.id(Resource::NotificationStream)?;
     streams::show(&call.app, &call.caller, id).await?;
     let row = streams::update(&call.app, &call.caller, id, &body.input()?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn delete_stream(call: Call) -> Answer {

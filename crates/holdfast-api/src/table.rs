@@ -15,6 +15,7 @@ use crate::answer::Queued;
 use crate::guard::guard;
 use crate::json::Message;
 use crate::openapi::doc::{AnswerDoc, QueryDoc, SchemaDoc};
+use crate::preferences::KnownFields;
 use crate::state::Api;
 
 pub struct Route {
@@ -69,6 +70,11 @@ impl Route {
 
     pub fn needs_body(&self) -> bool {
         self.body.as_ref().is_some_and(|body| !body.optional)
+    }
+
+    /// Whether a request can say which version it is about.
+    pub(crate) fn takes_if_match(&self) -> bool {
+        [Method::PUT, Method::PATCH, Method::DELETE].contains(&self.method)
     }
 
     pub(crate) fn says(mut self, summary: &'static str) -> Self {
@@ -148,6 +154,12 @@ impl Route {
         self
     }
 
+    /// 200 with server-sent events.
+    pub(crate) fn sends_events<T: ToSchema>(mut self) -> Self {
+        self.answer = Some(AnswerDoc::Events(SchemaDoc::of::<T>()));
+        self
+    }
+
     /// 200 with a page of resources.
     pub(crate) fn lists<T: ToSchema>(mut self) -> Self {
         self.answer = Some(AnswerDoc::Page(SchemaDoc::of::<T>()));
@@ -177,7 +189,8 @@ impl Route {
 pub(crate) fn by_path(routes: Vec<Route>, api: &Arc<Api>) -> Vec<(&'static str, MethodRouter<Arc<Api>>)> {
     let mut paths: Vec<(&'static str, MethodRouter<Arc<Api>>)> = Vec::new();
     for route in routes {
-        let state = (api.clone(), route.access);
+        let known = route.body.as_ref().map(|body| KnownFields::of(&body.schema)).unwrap_or_default();
+        let state = (api.clone(), route.access, known);
         let guarded = route.handler.route_layer(middleware::from_fn_with_state(state, guard));
         match paths.iter_mut().find(|(path, _)| *path == route.path) {
             Some((_, methods)) => *methods = std::mem::take(methods).merge(guarded),

@@ -9,7 +9,7 @@ use holdfast_store::tags::TagRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message};
+use crate::answer::{Answer, message, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
@@ -50,19 +50,19 @@ pub(crate) async fn list_tags(call: Call) -> Answer {
 
 pub(crate) async fn create_tag(call: Call, body: Body) -> Answer {
     let row = tags::create(&call.app, &call.caller, &body.input()?).await?;
-    data(StatusCode::CREATED, shape(row))
+    resource(StatusCode::CREATED, row, shape)
 }
 
 pub(crate) async fn show_tag(call: Call) -> Answer {
     let row = tags::show(&call.app, &call.caller, call.id(Resource::Tag)?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn update_tag(call: Call, body: Body) -> Answer {
     let id: TagId = call.id(Resource::Tag)?;
     tags::show(&call.app, &call.caller, id).await?;
     let row = tags::update(&call.app, &call.caller, id, &body.input()?).await?;
-    data(StatusCode::OK, shape(row))
+    resource(StatusCode::OK, row, shape)
 }
 
 pub(crate) async fn delete_tag(call: Call) -> Answer {

@@ -1,8 +1,8 @@
 //! `/api/backup-tasks`.
 
 use axum::http::StatusCode;
-use holdfast_app::Resource;
 use holdfast_app::tasks::{self, Task};
+use holdfast_app::{Resource, version};
 use holdfast_core::clock::{self, Zone, rfc3339};
 use holdfast_core::database::DatabaseEngine;
 use holdfast_core::ids::{BackupId, TaskId};
@@ -20,7 +20,7 @@ use holdfast_store::upcoming::UpcomingRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message, queued};
+use crate::answer::{Answer, data, message, queued, resource, versioned};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -215,7 +215,7 @@ fn shape(task: Task, viewer: &Viewer<'_>) -> TaskResource {
 }
 
 fn answer(call: &Call, status: StatusCode, task: Task) -> Answer {
-    data(status, shape(task, &Viewer::of(call)))
+    resource(status, task, |task| shape(task, &Viewer::of(call)))
 }
 
 pub(crate) async fn list_tasks(call: Call) -> Answer {
@@ -294,7 +294,7 @@ pub(crate) async fn show_status(call: Call) -> Answer {
 
 pub(crate) async fn show_latest_log(call: Call) -> Answer {
     let (run, output) = tasks::latest_log(&call.app, &call.caller, call.id(Resource::BackupTask)?).await?;
-    data(StatusCode::OK, logs::shape(&run, output)?)
+    versioned(StatusCode::OK, &version(&run), logs::shape(&run, output)?)
 }
 
 pub(crate) async fn run_task(call: Call) -> Answer {

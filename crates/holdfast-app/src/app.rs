@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::access::written;
 use crate::caller::{Caller, LimitKey};
 use crate::checks::LastChecks;
+use crate::event_streams::{EventStreams, StreamSlot};
 use crate::identity_providers::IdentityProviders;
 use crate::limiter::Limiter;
 use crate::passwords::Hasher;
@@ -58,6 +59,7 @@ pub struct App {
     pub(crate) denials: Limiter<(LimitKey, Scope)>,
     pub(crate) hasher: Hasher,
     pub(crate) last_checks: LastChecks,
+    pub(crate) event_streams: EventStreams,
     is_stopping: AtomicBool,
     run_queued: Arc<Notify>,
     notice_written: Arc<Notify>,
@@ -78,6 +80,7 @@ impl App {
             denials: Limiter::default(),
             hasher: Hasher::default(),
             last_checks: LastChecks::default(),
+            event_streams: EventStreams::default(),
             is_stopping: AtomicBool::new(false),
             run_queued: Arc::default(),
             notice_written: Arc::default(),
@@ -93,8 +96,13 @@ impl App {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// Room for another event stream of this user, if there is any.
+    pub fn open_stream(&self, user: UserId) -> Option<StreamSlot> {
+        self.event_streams.open(user)
     }
 
     /// Queues a run that a user requested. Workers of other processes are notified on commit, those of this process by

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Result;
 use crate::app::App;
-use crate::caller::{Caller, LimitKey, Origin};
+use crate::caller::{Caller, Expected, LimitKey, Origin};
 use crate::error::AppError;
 
 /// Turns a bearer token into its caller, and counts the request against the token's rate limit.
@@ -28,9 +28,20 @@ pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Cal
         zone: known.zone.clone(),
         origin: Origin { actor: format!("token {}", known.id), ..origin },
         gone: CancellationToken::new(),
+        expected: Expected::Any,
         limit_key: LimitKey::Token(known.id.0),
     };
     Ok((caller, decision))
+}
+
+/// Whether a bearer token is still valid, for what goes on after its request was accepted.
+pub async fn is_accepted(app: &App, token: &str) -> bool {
+    let known = app.tokens.look_up(&app.store, random::digest(token)).await;
+    // A database that is away is no reason to end what was accepted.
+    known.map_or_else(
+        |error| !matches!(error, AppError::Unauthenticated),
+        |known| known.expires_at.is_none_or(|expires_at| expires_at > app.now()),
+    )
 }
 
 /// Refuses a caller whose token lacks the scope, and records the attempt.

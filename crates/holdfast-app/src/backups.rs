@@ -4,7 +4,7 @@ use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::{DeletedReason, RestoreDraft, RestoreInput};
 use holdfast_core::ids::{BackupId, RunId};
 use holdfast_core::input::Errors;
-use holdfast_core::page::{Page, PageRequest};
+use holdfast_core::page::{Page, PageRequest, Position, SortKey};
 use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::backups::{self, BackupFilter, BackupRow};
@@ -29,20 +29,25 @@ pub async fn show(app: &App, caller: &Caller, id: BackupId) -> Result<BackupRow>
     owned(caller, backups::find(&mut app.store.read().await?, id).await?)
 }
 
-/// One page of the entries of a folder in the backup.
+/// One page of the entries of a folder in the backup: those of its number, or those after the first `after`.
 pub async fn entries(
     app: &App,
     caller: &Caller,
     id: BackupId,
     path: &str,
     request: PageRequest,
+    after: Option<i64>,
 ) -> Result<Page<EntryItem>> {
     let backup = present(show(app, caller, id).await?)?;
-    let skip = usize::try_from(request.offset()).unwrap_or(usize::MAX);
+    let first = after.unwrap_or(request.offset());
+    let skip = usize::try_from(first).unwrap_or(usize::MAX);
     let count = usize::try_from(request.per_page).unwrap_or(0);
     let reading = app.ports.backup_reader.entries(&backup, path.trim_matches('/'), skip, count);
     let (items, total) = while_waited_for(caller, reading).await?;
-    Ok(Page { items, total: i64::try_from(total).unwrap_or(i64::MAX), request })
+    let total = i64::try_from(total).unwrap_or(i64::MAX);
+    let end = first.saturating_add(items.len() as i64);
+    let end = (end < total && !items.is_empty()).then_some(Position { key: SortKey::Id, id: end });
+    Ok(Page { items, total, request, end })
 }
 
 /// Entries anywhere in the backup whose name contains the text, and whether there are more.

@@ -18,8 +18,28 @@ pub struct Caller {
     pub origin: Origin,
     /// Cancelled when nobody waits for the response any more.
     pub gone: CancellationToken,
+    /// What is changed or deleted must be in this version.
+    pub expected: Expected,
     /// The key under which this caller's runs and checks are counted.
     pub(crate) limit_key: LimitKey,
+}
+
+/// Which version of a resource a request is about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Expected {
+    #[default]
+    Any,
+    /// One of these, as [`version`](crate::version) writes them.
+    Versions(Vec<String>),
+}
+
+impl Expected {
+    pub(crate) fn contains(&self, version: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Versions(versions) => versions.iter().any(|known| known == version),
+        }
+    }
 }
 
 /// What a limit on runs and checks is counted for.
@@ -42,6 +62,7 @@ impl Caller {
             zone: clock::zone_or_utc(&user.timezone),
             origin,
             gone: CancellationToken::new(),
+            expected: Expected::Any,
             limit_key: LimitKey::Operator(user.id.0),
         }
     }

@@ -7,6 +7,7 @@ mod backup_reader;
 mod caller;
 mod checks;
 mod error;
+mod event_streams;
 mod identity_providers;
 mod limiter;
 mod mailer;
@@ -16,6 +17,7 @@ mod token_cache;
 pub mod accounts;
 pub mod backups;
 pub mod destinations;
+pub mod events;
 pub mod health;
 pub mod idempotency;
 pub mod identities;
@@ -37,11 +39,13 @@ pub mod tokens;
 pub mod transfer;
 pub mod two_factor;
 
+pub use access::{Owned, version};
 pub use app::{App, Limits, Ports};
-pub use authentication::{authenticate, require_scope};
+pub use authentication::{authenticate, is_accepted, require_scope};
 pub use backup_reader::{BackupReader, Download, EntryItem};
-pub use caller::{Caller, Context, Origin};
+pub use caller::{Caller, Context, Expected, Origin};
 pub use error::{AppError, Outage, OutageCause, Resource};
+pub use event_streams::{STREAMS, StreamSlot};
 pub use mailer::{Mail, Mailer};
 
 /// The result of every use case.

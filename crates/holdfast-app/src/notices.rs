@@ -48,6 +48,12 @@ impl NotificationSettings {
     fn of(user: &UserRow) -> Self {
         Self { weekly_summary: user.weekly_summary_enabled, quiet_hours: user.quiet_hours() }
     }
+
+    /// The settings themselves, for requests that want to change what they have seen and nothing newer.
+    pub fn version(&self) -> String {
+        let quiet = self.quiet_hours.map(|quiet| format!(" {}-{}", quiet.from, quiet.until)).unwrap_or_default();
+        format!("{}{quiet}", u8::from(self.weekly_summary))
+    }
 }
 
 /// A change to the preferences; absent fields are kept.
@@ -78,6 +84,9 @@ pub async fn update_notification_settings(
     let mut tx = app.store.begin().await?;
     let user = users::find(&mut tx, caller.user).await?.ok_or(AppError::Unauthenticated)?;
     let current = NotificationSettings::of(&user);
+    if !caller.expected.contains(&current.version()) {
+        return Err(AppError::Conflict(Conflict::Outdated));
+    }
     let mut errors = Errors::default();
     let weekly_summary =
         rules::boolean(&mut errors, "weekly_summary_enabled", &input.weekly_summary, current.weekly_summary);

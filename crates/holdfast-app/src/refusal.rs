@@ -44,6 +44,8 @@ refusals! {
             what you need, or download all of it.";
         /// What the engine reports about a stored backup; `failure` is one of the failure codes of runs.
         Unreadable { failure: String, message: String } = "unreadable", "{message}";
+        /// The client asked for its change to be made to a version that is not the current one.
+        Outdated = "outdated", "This has changed since you read it. Read it again before you change or delete it.";
         RunEnded = "run-ended", "This run has ended; there is nothing to cancel.";
         RunNotEnded = "run-not-ended", "This run has not ended yet. Cancel it or wait for its end first.";
         NoticeDelivered = "notice-delivered", "This notice was already delivered; there is nothing to try again.";

@@ -11,7 +11,7 @@ use holdfast_store::sessions::{self, NewSession, SessionRow};
 use holdfast_store::users::{self, UserRow};
 use tokio_util::sync::CancellationToken;
 
-use crate::caller::LimitKey;
+use crate::caller::{Expected, LimitKey};
 use crate::refusal::Missing;
 use crate::{App, AppError, Caller, Origin, Result};
 
@@ -62,6 +62,7 @@ pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller,
         zone: clock::zone_or_utc(&row.timezone),
         origin: Origin { actor: "session".to_owned(), ..origin },
         gone: CancellationToken::new(),
+        expected: Expected::Any,
         limit_key: LimitKey::Session(user.0),
     };
     Ok((caller, row))

@@ -15,9 +15,9 @@ use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self, Referenced, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
-use holdfast_store::{Listing, Tx, backups};
+use holdfast_store::{DbTime, Listing, Tx, backups};
 
-use crate::access::{owned, written};
+use crate::access::{Owned, owned, written};
 use crate::caller::LimitKey;
 use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Resource, Result};
@@ -28,6 +28,18 @@ pub struct Task {
     pub row: TaskRow,
     pub stream_ids: Vec<i64>,
     pub tag_ids: Vec<i64>,
+}
+
+impl Owned for Task {
+    const RESOURCE: Resource = TaskRow::RESOURCE;
+
+    fn owner(&self) -> UserId {
+        self.row.owner()
+    }
+
+    fn changed_at(&self) -> DbTime {
+        self.row.changed_at()
+    }
 }
 
 pub async fn list(app: &App, listing: &Listing, filter: &TaskFilter) -> Result<Page<Task>> {

@@ -41,6 +41,11 @@ pub fn rfc3339(at: Timestamp) -> String {
     PRINTER.timestamp_to_string(&at)
 }
 
+/// Reads a time in RFC 3339, with any offset.
+pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+    text.parse().ok().map(|at: Timestamp| from_micros(at.as_microsecond()))
+}
+
 /// `2025-03-02 12:00:00` in the given zone.
 pub fn local_date_time(at: Timestamp, zone: &TimeZone) -> String {
     at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()

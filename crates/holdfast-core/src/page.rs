@@ -1,8 +1,55 @@
 //! Pagination of lists.
 
+use crate::clock::Instant as Timestamp;
 use crate::input::Errors;
 use crate::limits;
 use crate::refusal::Rule;
+
+string_enum! {
+    /// The order of a list. Rows with the same time or label are in the order of their ids.
+    Sort {
+        Id = "id",
+        IdDescending = "-id",
+        Created = "created_at",
+        CreatedDescending = "-created_at",
+        Label = "label",
+    }
+}
+
+impl Sort {
+    pub fn is_descending(self) -> bool {
+        match self {
+            Self::IdDescending | Self::CreatedDescending => true,
+            Self::Id | Self::Created | Self::Label => false,
+        }
+    }
+}
+
+/// What a list is sorted by, besides the id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SortKey {
+    Id,
+    Created(Timestamp),
+    /// In the form that search uses.
+    Label(String),
+}
+
+/// A place in a sorted list: right after the row with this key and id, whether or not it still exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    pub key: SortKey,
+    pub id: i64,
+}
+
+impl Position {
+    pub fn fits(&self, sort: Sort) -> bool {
+        match sort {
+            Sort::Id | Sort::IdDescending => self.key == SortKey::Id,
+            Sort::Created | Sort::CreatedDescending => matches!(self.key, SortKey::Created(_)),
+            Sort::Label => matches!(self.key, SortKey::Label(_)),
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRequest {
@@ -48,6 +95,8 @@ pub struct Page<T> {
     pub items: Vec<T>,
     pub total: i64,
     pub request: PageRequest,
+    /// The end of the page, if the list continues there.
+    pub end: Option<Position>,
 }
 
 impl<T> Page<T> {
@@ -56,7 +105,12 @@ impl<T> Page<T> {
     }
 
     pub fn map<U>(self, shape: impl FnMut(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(shape).collect(), total: self.total, request: self.request }
+        Page {
+            items: self.items.into_iter().map(shape).collect(),
+            total: self.total,
+            request: self.request,
+            end: self.end,
+        }
     }
 }
 

@@ -146,6 +146,10 @@ refusals! {
         Host = "host", "The {name} field must be a valid IP address or host name.";
         Timezone = "timezone", "The {name} field must be a valid timezone.";
         TimeOfDay = "time-of-day", "The {name} field must match the format HH:MM.";
+        Time = "time", "The {name} field must be a time such as 2026-01-31T22:00:00Z.";
+        /// A cursor that was not taken from a response, or that belongs to another order.
+        Cursor = "cursor", "The {name} field must be the cursor of a response to the same request.";
+        Unknown = "unknown", "The {name} field is unknown.";
         QuietTime = "quiet-time", "The {field} field must be a time like 22:00.";
         QuietHours = "quiet-hours", "The quiet hours must not end when they begin.";
         Future = "future", "The {name} field must be a date after now.";

@@ -139,6 +139,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Resu
             tx,
             listing,
             "backups" as "b" with first_copy!(),
+            changed "COALESCE(b.deleted_at, b.verified_at, b.created_at)",
             " AND ($2 IS NULL OR $2 = '') AND b.task_id = $5 AND ($6 IS NULL OR b.verification = $6)
               AND ($7 OR b.deleted_at IS NULL) AND (NOT $8 OR b.verification IN ('corrupt', 'missing'))",
             task,
@@ -151,6 +152,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Resu
         tx,
         listing,
         "backups" as "b" with first_copy!(),
+            changed "COALESCE(b.deleted_at, b.verified_at, b.created_at)",
         " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR b.verification = $5) AND ($6 OR b.deleted_at IS NULL)
           AND (NOT $7 OR b.verification IN ('corrupt', 'missing'))",
         status,

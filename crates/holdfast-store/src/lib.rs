@@ -38,6 +38,7 @@ pub mod corrections;
 pub mod daily_stats;
 pub mod destinations;
 pub mod due;
+pub mod events;
 pub mod figures;
 pub mod idempotency;
 pub mod identities;

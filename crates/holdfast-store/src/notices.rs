@@ -285,7 +285,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &NoticeFilter) -> Resu
     list_page!(
         tx,
         listing,
-        "notices" as "n",
+        "notices" as "n" with "", changed "COALESCE(n.ended_at, n.created_at)",
         " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR n.status = $5) AND ($6 IS NULL OR n.stream_id = $6)",
         filter.status.map(NoticeStatus::as_str),
         filter.stream

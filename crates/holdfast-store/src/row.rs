@@ -15,7 +15,7 @@ use holdfast_core::task::TaskSpec;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgRow, PgValueRef};
 use sqlx::sqlite::{SqliteRow, SqliteValueRef};
-use sqlx::{Decode, Error, FromRow, Postgres, Row, Sqlite, ValueRef as _};
+use sqlx::{Decode, Error, Postgres, Row, Sqlite, ValueRef as _};
 
 use crate::{DbTime, spec};
 
@@ -102,25 +102,6 @@ impl<'r> Fields<'r> {
 
 pub(crate) trait FromAnyRow: Sized {
     fn from_any(row: &dyn AnyRow) -> Result<Self, Error>;
-}
-
-/// A row of a page; the last column is the total of the list.
-pub(crate) struct Counted<T> {
-    pub row: T,
-    pub total: i64,
-}
-
-impl<T: FromAnyRow> FromAnyRow for Counted<T> {
-    fn from_any(row: &dyn AnyRow) -> Result<Self, Error> {
-        let total = row.value(row.count() - 1)?;
-        Ok(Self { row: T::from_any(row)?, total: i64::from_value(total).map_err(Error::Decode)? })
-    }
-}
-
-impl<'r, R: AnyRow + Row, T: FromAnyRow> FromRow<'r, R> for Counted<T> {
-    fn from_row(row: &'r R) -> Result<Self, Error> {
-        Self::from_any(row)
-    }
 }
 
 impl<T: FromValue> FromValue for Option<T> {

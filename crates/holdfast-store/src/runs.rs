@@ -282,7 +282,7 @@ pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Re
         return list_page!(
             tx,
             listing,
-            "runs" as "r",
+            "runs" as "r" with "", changed "COALESCE(r.finished_at, r.started_at, r.created_at)",
             " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND r.task_id = $5 AND ($6 IS NULL OR r.status = $6)",
             task,
             status
@@ -291,7 +291,7 @@ pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Re
     list_page!(
         tx,
         listing,
-        "runs" as "r",
+        "runs" as "r" with "", changed "COALESCE(r.finished_at, r.started_at, r.created_at)",
         " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.status = $5)",
         status
     )
@@ -426,7 +426,7 @@ pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter)
     list_page!(
         tx,
         listing,
-        "runs" as "r",
+        "runs" as "r" with "", changed "COALESCE(r.finished_at, r.started_at, r.created_at)",
         " AND r.backup_id IS NOT NULL AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.backup_id = $5)
           AND ($6 IS NULL OR r.kind = $6) AND ($7 IS NULL OR r.status = $7)",
         filter.backup,

@@ -124,9 +124,15 @@ impl Client {
     }
 
     pub async fn finish(&self, request: reqwest::RequestBuilder) -> Reply {
-        let response = request.send().await.expect("the service answers");
+        let mut response = request.send().await.expect("the service answers");
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let text = response.text().await.expect("a whole answer");
+        let text = if headers.get("content-type").is_some_and(|kind| kind == "text/event-stream") {
+            // It does not end by itself.
+            let first = response.chunk().await.expect("the beginning of an answer").unwrap_or_default();
+            String::from_utf8_lossy(&first).into_owned()
+        } else {
+            response.text().await.expect("a whole answer")
+        };
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
         Reply { status, headers, text, body }
     }

@@ -9,8 +9,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use holdfast_app::overview;
-use tokio::sync::OwnedSemaphorePermit;
+use holdfast_app::{StreamSlot, overview};
 use tokio::time::Instant;
 
 use crate::session::SignedIn;
@@ -23,8 +22,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const BREATH_EVERY: Duration = Duration::from_secs(20);
 /// The longest life of a connection. The browser then reconnects, and its session is checked again.
 const LONGEST: Duration = Duration::from_secs(300);
-/// The maximum number of connections per user, one for each open tab.
-const STREAMS_OF_ONE: usize = 20;
 
 struct LiveStream {
     ui: Arc<Ui>,
@@ -32,54 +29,14 @@ struct LiveStream {
     last: Option<String>,
     breathed: Instant,
     end: Instant,
-    _turn: OwnedSemaphorePermit,
-    _place: StreamSlot,
-}
-
-/// One of the connections that a user may have. Dropping it frees the slot.
-struct StreamSlot {
-    ui: Arc<Ui>,
-    user: i64,
-}
-
-impl StreamSlot {
-    fn take(ui: &Arc<Ui>, user: i64) -> Option<Self> {
-        let mut taken = ui.streams_of.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let own = taken.entry(user).or_default();
-        if *own >= STREAMS_OF_ONE {
-            return None;
-        }
-        *own += 1;
-        Some(Self { ui: ui.clone(), user })
-    }
-}
-
-impl Drop for StreamSlot {
-    fn drop(&mut self) {
-        let mut taken = self.ui.streams_of.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(own) = taken.get_mut(&self.user) {
-            *own -= 1;
-            if *own == 0 {
-                taken.remove(&self.user);
-            }
-        }
-    }
+    _slot: StreamSlot,
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> Response {
     let busy = || (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "30")]).into_response();
-    let Ok(turn) = ui.streams.clone().try_acquire_owned() else { return busy() };
-    let Some(place) = StreamSlot::take(&ui, person.user.id.0) else { return busy() };
+    let Some(slot) = ui.app.open_stream(person.user.id) else { return busy() };
     let now = Instant::now();
-    let watch = LiveStream {
-        ui: ui.clone(),
-        person,
-        last: None,
-        breathed: now,
-        end: now + LONGEST,
-        _turn: turn,
-        _place: place,
-    };
+    let watch = LiveStream { ui: ui.clone(), person, last: None, breathed: now, end: now + LONGEST, _slot: slot };
     let body = axum::body::Body::from_stream(Box::pin(stream::unfold(watch, next)));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     // Otherwise nginx buffers the events.

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use holdfast_app::Caller;
 use holdfast_core::backup::Verification;
-use holdfast_core::page::{Page, PageRequest};
+use holdfast_core::page::{Page, PageRequest, Sort};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::task_health::TaskHealth;
 use holdfast_store::Listing;
@@ -87,14 +87,15 @@ pub(crate) fn run_duration(reader: &Reader, run: &RunRow) -> String {
 pub(crate) fn listing(caller: &Caller, query: &Form, newest_first: bool) -> Listing {
     let page = query.text("page").parse().unwrap_or(1_i64).clamp(1, holdfast_core::limits::PAGE_MAX);
     let search = Some(query.text("search")).filter(|text| !text.trim().is_empty());
-    Listing { owner: caller.user, search, page: PageRequest { page, per_page: PER_PAGE }, newest_first }
+    let sort = if newest_first { Sort::IdDescending } else { Sort::Id };
+    Listing { search, sort, ..Listing::new(caller.user, PageRequest { page, per_page: PER_PAGE }) }
 }
 
 /// The listing for all of the caller's rows, for selection lists.
 pub(crate) fn everything(caller: &Caller) -> Listing {
     /// A selection list with more items would be unusable.
     const MOST: i64 = 1000;
-    Listing { owner: caller.user, search: None, page: PageRequest { page: 1, per_page: MOST }, newest_first: false }
+    Listing::new(caller.user, PageRequest { page: 1, per_page: MOST })
 }
 
 /// Links to the other pages of a list.
@@ -222,7 +223,8 @@ mod tests {
 
     #[test]
     fn links_to_other_pages_keep_the_filters() {
-        let page = Page { items: vec![(); 50], total: 120, request: PageRequest { page: 2, per_page: 50 } };
+        let request = PageRequest { page: 2, per_page: 50 };
+        let page = Page { items: vec![(); 50], total: 120, request, end: None };
         let query = Form::of_query(Some("search=a%26b&page=2&tag=&said=x"));
         let pager = Pager::of(&Reader::default(), &page, "/tasks", &query);
         assert_eq!(pager.earlier.as_deref(), Some("/tasks?search=a%26b&page=1"));

@@ -182,7 +182,7 @@ impl Import<'_> {
     fn listing(&self) -> Option<Listing> {
         let owner = self.caller.as_ref()?.user;
         let page = PageRequest { page: 1, per_page: MOST };
-        Some(Listing { owner, search: None, page, newest_first: false })
+        Some(Listing::new(owner, page))
     }
 
     /// Counts and prints an item that is or would be created.

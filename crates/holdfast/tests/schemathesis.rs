@@ -52,6 +52,8 @@ async fn fuzz(engine: Engine) {
     let output = Command::new(tool)
         .args(["run", "--checks", CHECKS, "--max-examples", EXAMPLES, "--seed", "20250303", "--no-color"])
         .args(["--header", &format!("Authorization: Bearer {token}"), "--generation-database", "none"])
+        // A response that does not end.
+        .args(["--exclude-path", "/api/events"])
         .arg(format!("{}/api/openapi.json", service.base_url))
         .current_dir(installation.folder.path())
         .output()

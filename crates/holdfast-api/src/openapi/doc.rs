@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_core::backup::Verification;
 use holdfast_core::fields::FieldSpec;
 use holdfast_core::notice::NoticeStatus;
+use holdfast_core::page::Sort;
 use holdfast_core::run::{RunStatus, TaskStatus};
 use holdfast_core::source::TaskKind;
 use serde_json::{Value, json};
@@ -44,19 +45,25 @@ pub(crate) enum AnswerDoc {
     Bare(u16, SchemaDoc),
     /// A file.
     Bytes,
+    /// Server-sent events; the schema is that of their `data`.
+    Events(SchemaDoc),
 }
 
 impl AnswerDoc {
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Data(status, _) | Self::Bare(status, _) => *status,
-            Self::All(_) | Self::Page(_) | Self::Bytes => 200,
+            Self::All(_) | Self::Page(_) | Self::Bytes | Self::Events(_) => 200,
         }
     }
 
     pub(crate) fn schema(&self) -> Option<&SchemaDoc> {
         match self {
-            Self::Data(_, schema) | Self::Bare(_, schema) | Self::All(schema) | Self::Page(schema) => Some(schema),
+            Self::Data(_, schema)
+            | Self::Bare(_, schema)
+            | Self::All(schema)
+            | Self::Page(schema)
+            | Self::Events(schema) => Some(schema),
             Self::Bytes => None,
         }
     }
@@ -67,7 +74,16 @@ impl AnswerDoc {
             Self::Bare(status, schema) => Self::Bare(status, schema.with_shown(fields)),
             Self::All(schema) => Self::All(schema.with_shown(fields)),
             Self::Page(schema) => Self::Page(schema.with_shown(fields)),
+            Self::Events(schema) => Self::Events(schema.with_shown(fields)),
             Self::Bytes => Self::Bytes,
+        }
+    }
+
+    pub(crate) fn content_type(&self) -> &'static str {
+        match self {
+            Self::Bytes => "application/octet-stream",
+            Self::Events(_) => "text/event-stream",
+            Self::Data(..) | Self::Bare(..) | Self::All(_) | Self::Page(_) => "application/json",
         }
     }
 
@@ -76,6 +92,11 @@ impl AnswerDoc {
         let list = || json!({ "type": "array", "items": item });
         match self {
             Self::Bytes => json!({ "type": "string", "format": "binary" }),
+            Self::Events(schema) => json!({
+                "type": "string",
+                "description": "Server-sent events. The `data` of each is a JSON object.",
+                "contentSchema": schema.reference(),
+            }),
             Self::Bare(_, schema) => schema.reference(),
             Self::Data(_, schema) => object(&[("data", schema.reference())]),
             Self::All(_) => object(&[("data", list())]),
@@ -100,6 +121,10 @@ pub(crate) struct QueryDoc {
 enum QueryKind {
     Text,
     Number { default: Option<i64> },
+    Sort,
+    SortWithoutLabel,
+    Time,
+    Cursor,
     RunStatus,
     TaskStatus,
     TaskType,
@@ -117,12 +142,25 @@ const fn query(name: &'static str, about: &'static str, kind: QueryKind) -> Quer
 const PAGE: QueryDoc = query("page", "Page number, starting at 1", QueryKind::Number { default: Some(1) });
 const PER_PAGE: QueryDoc =
     query("per_page", "Items per page; values above 100 are reduced to 100", QueryKind::Number { default: Some(15) });
+const CURSOR: QueryDoc = query(
+    "cursor",
+    "The `meta.next_cursor` of the previous response, instead of a page; such pages have no totals",
+    QueryKind::Cursor,
+);
+const SORT: QueryDoc = query("sort", "The order of the list", QueryKind::Sort);
+const SORT_WITHOUT_LABEL: QueryDoc = query("sort", "The order of the list", QueryKind::SortWithoutLabel);
+const CREATED_AFTER: QueryDoc = query("created_after", "Only items that were created after this time", QueryKind::Time);
+const UPDATED_AFTER: QueryDoc = query("updated_after", "Only items that have changed since this time", QueryKind::Time);
 const SEARCH: QueryDoc = query("search", "Only items whose label contains this", QueryKind::Text);
 const LOG_STATUS: QueryDoc = query("status", "Only logs with this status", QueryKind::RunStatus);
-pub(crate) const LIST: &[QueryDoc] = &[PAGE, PER_PAGE, SEARCH];
+pub(crate) const LIST: &[QueryDoc] = &[PAGE, PER_PAGE, CURSOR, SORT, CREATED_AFTER, UPDATED_AFTER, SEARCH];
 pub(crate) const LIST_TASKS: &[QueryDoc] = &[
     PAGE,
     PER_PAGE,
+    CURSOR,
+    SORT,
+    CREATED_AFTER,
+    UPDATED_AFTER,
     SEARCH,
     query("status", "Only tasks with this status", QueryKind::TaskStatus),
     query("type", "Only tasks of this type", QueryKind::TaskType),
@@ -133,13 +171,22 @@ pub(crate) const LIST_TASKS: &[QueryDoc] = &[
 pub(crate) const LIST_LOGS: &[QueryDoc] = &[
     PAGE,
     PER_PAGE,
+    CURSOR,
+    SORT_WITHOUT_LABEL,
+    CREATED_AFTER,
+    UPDATED_AFTER,
     LOG_STATUS,
     query("backup_task_id", "Only logs of this backup task", QueryKind::Number { default: None }),
 ];
-pub(crate) const LIST_TASK_LOGS: &[QueryDoc] = &[PAGE, PER_PAGE, LOG_STATUS];
+pub(crate) const LIST_TASK_LOGS: &[QueryDoc] =
+    &[PAGE, PER_PAGE, CURSOR, SORT_WITHOUT_LABEL, CREATED_AFTER, UPDATED_AFTER, LOG_STATUS];
 pub(crate) const LIST_BACKUPS: &[QueryDoc] = &[
     PAGE,
     PER_PAGE,
+    CURSOR,
+    SORT_WITHOUT_LABEL,
+    CREATED_AFTER,
+    UPDATED_AFTER,
     query("backup_task_id", "Only backups of this backup task", QueryKind::Number { default: None }),
     query("status", "Only backups whose verification has this status", QueryKind::Verification),
     query("deleted", "Include deleted backups", QueryKind::Switch),
@@ -147,16 +194,24 @@ pub(crate) const LIST_BACKUPS: &[QueryDoc] = &[
 pub(crate) const LIST_NOTICES: &[QueryDoc] = &[
     PAGE,
     PER_PAGE,
+    CURSOR,
+    SORT_WITHOUT_LABEL,
+    CREATED_AFTER,
+    UPDATED_AFTER,
     query("status", "Only notices with this status", QueryKind::NoticeStatus),
     query("notification_stream_id", "Only notices of this stream", QueryKind::Number { default: None }),
 ];
 pub(crate) const LIST_ENTRIES: &[QueryDoc] =
-    &[PAGE, PER_PAGE, query("path", "The folder to list; the root if omitted", QueryKind::Path)];
+    &[PAGE, PER_PAGE, CURSOR, query("path", "The folder to list; the root if omitted", QueryKind::Path)];
 pub(crate) const DOWNLOAD: &[QueryDoc] =
     &[query("entry", "The path of one file; the whole stored object if omitted", QueryKind::Path)];
 pub(crate) const LIST_RUNS: &[QueryDoc] = &[
     PAGE,
     PER_PAGE,
+    CURSOR,
+    SORT_WITHOUT_LABEL,
+    CREATED_AFTER,
+    UPDATED_AFTER,
     query("backup_id", "Only runs of this backup", QueryKind::Number { default: None }),
     query("kind", "Only runs of this kind", QueryKind::RunKind),
     query("status", "Only runs with this status", QueryKind::RunStatus),
@@ -179,6 +234,12 @@ impl QueryDoc {
             QueryKind::Number { default: None } => {
                 json!({ "type": "integer", "minimum": 1, "maximum": i64::MAX })
             }
+            QueryKind::Sort => words(Sort::WORDS.to_vec()),
+            QueryKind::SortWithoutLabel => {
+                words(Sort::ALL.iter().filter(|sort| **sort != Sort::Label).map(|sort| sort.as_str()).collect())
+            }
+            QueryKind::Time => json!({ "type": "string", "format": "date-time" }),
+            QueryKind::Cursor => json!({ "type": "string", "maxLength": 2048 }),
             QueryKind::Path => json!({ "type": "string", "maxLength": 4096 }),
             QueryKind::Switch => json!({ "type": "boolean", "default": false }),
             QueryKind::Verification => words(Verification::ALL.iter().map(|status| status.as_str()).collect()),

@@ -179,7 +179,9 @@ fn routes_require_the_scope_of_their_verb_and_resource() {
             (_, "backup-tasks", "run" | "cancel") => "run-backup-tasks".to_owned(),
             ("POST", "backups" | "runs", _) => "run-backup-tasks".to_owned(),
             ("DELETE", "backups", _) => "delete-backup-tasks".to_owned(),
-            ("GET", "backup-tasks" | "backup-task-logs" | "backups" | "runs", _) => "view-backup-tasks".to_owned(),
+            ("GET", "backup-tasks" | "backup-task-logs" | "backups" | "runs" | "events", _) => {
+                "view-backup-tasks".to_owned()
+            }
             ("DELETE", "backup-task-logs", _) => "delete-backup-tasks".to_owned(),
             ("GET", "notices" | "notification-settings", _) => "view-notification-streams".to_owned(),
             (_, "notices" | "notification-settings", _) => "update-notification-streams".to_owned(),

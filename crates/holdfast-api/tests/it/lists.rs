@@ -28,8 +28,9 @@ on_both_engines! {
         let url = |page: i64| format!("{}/api/tags?page={page}", app.base_url);
         assert_eq!(first["links"], json!({"first": url(1), "last": url(3), "prev": null, "next": url(2)}));
         let meta = json!({"current_page": 1, "from": 1, "to": 15, "last_page": 3, "per_page": 15, "total": 35,
-            "path": format!("{}/api/tags", app.base_url)});
+            "path": format!("{}/api/tags", app.base_url), "next_cursor": first["meta"]["next_cursor"]});
         assert_eq!(first["meta"], meta);
+        assert!(first["meta"]["next_cursor"].is_string());
         let last = user.client.get("/api/tags?page=3").await.expect(200);
         assert_eq!((&last["meta"]["from"], &last["meta"]["to"]), (&json!(31), &json!(35)));
         assert_eq!(last["links"]["next"], Value::Null);
@@ -134,5 +135,96 @@ on_both_engines! {
         assert_eq!(bob.client.get("/api/backup-tasks/upcoming").await.data(200).as_array().unwrap().len(), 1);
         assert_eq!(ada.client.get("/api/backup-tasks/upcoming").await.data(200).as_array().unwrap().len(), 2);
         assert_eq!(bob.client.get("/api/user").await.data(200)["related_entities"]["tags"], 1);
+    }
+
+    async fn a_walk_by_cursor_misses_nothing_and_repeats_nothing(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut ids = Vec::new();
+        for number in 0..23 {
+            // Labels repeat, so that the order needs the ids, too.
+            let label = format!("tag {}", number % 3);
+            ids.push(user.client.post("/api/tags", json!({"label": label})).await.id(201));
+            app.clock.advance_secs(1);
+        }
+        for (sort, is_descending) in
+            [("id", false), ("-id", true), ("created_at", false), ("-created_at", true), ("label", false)]
+        {
+            let mut address = format!("/api/tags?per_page=5&sort={sort}");
+            let mut seen = Vec::new();
+            loop {
+                let page = user.client.get(&address).await.expect(200);
+                let items = page["data"].as_array().unwrap();
+                seen.extend(items.iter().map(|item| (item["label"].clone(), item["id"].as_i64().unwrap())));
+                let Some(next) = page["meta"]["next_cursor"].as_str() else {
+                    assert_eq!(page["links"]["next"], Value::Null);
+                    break;
+                };
+                let link = page["links"]["next"].as_str().unwrap();
+                if address.contains("cursor=") {
+                    assert_eq!(page["meta"].get("total"), None, "totals cost time");
+                    assert!(link.contains(next), "{link}");
+                } else {
+                    assert_eq!(page["meta"]["total"], 23);
+                }
+                address = format!("/api/tags?per_page=5&sort={sort}&cursor={next}");
+            }
+            let mut wanted = seen.clone();
+            if sort == "label" {
+                wanted.sort_by(|a, b| (a.0.as_str(), a.1).cmp(&(b.0.as_str(), b.1)));
+            } else {
+                wanted.sort_by_key(|(_, id)| if is_descending { -id } else { *id });
+            }
+            assert_eq!(seen, wanted, "{sort}");
+            assert_eq!(seen.len(), ids.len(), "{sort}");
+        }
+    }
+
+    async fn a_walk_by_cursor_goes_on_while_rows_are_deleted(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut ids = Vec::new();
+        for number in 0..20 {
+            ids.push(user.client.post("/api/tags", json!({"label": format!("tag {number}")})).await.id(201));
+        }
+        let mut page = user.client.get("/api/tags?per_page=4").await.expect(200);
+        let mut seen: Vec<i64> = Vec::new();
+        loop {
+            let found: Vec<i64> = page["data"].as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect();
+            seen.extend(&found);
+            // Everything that was shown goes, as when retention deletes while a client reads.
+            for id in &found {
+                user.client.delete(&format!("/api/tags/{id}")).await.expect(200);
+            }
+            let Some(next) = page["meta"]["next_cursor"].as_str() else { break };
+            page = user.client.get(&format!("/api/tags?per_page=4&cursor={next}")).await.expect(200);
+        }
+        assert_eq!(seen, ids);
+    }
+
+    async fn lists_are_narrowed_by_time_and_refuse_odd_parameters(app: TestApp) {
+        let user = app.user("ada").await;
+        let first = user.client.post("/api/tags", json!({"label": "first"})).await.data(201);
+        app.clock.advance_secs(60);
+        let second = user.client.post("/api/tags", json!({"label": "second"})).await.data(201);
+        let find = async |query: String| {
+            let page = user.client.get(&format!("/api/tags?{query}")).await.expect(200);
+            assert_eq!(page["meta"]["total"], page["data"].as_array().unwrap().len());
+            labels(&page).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let after = first["created_at"].as_str().unwrap().to_owned();
+        assert_eq!(find(format!("created_after={after}")).await, ["second"]);
+        assert_eq!(find("created_after=2000-01-01T00:00:00%2B02:00".into()).await, ["first", "second"]);
+        app.clock.advance_secs(60);
+        user.client.put(&format!("/api/tags/{}", first["id"]), json!({"label": "renamed"})).await.expect(200);
+        let seen = second["updated_at"].as_str().unwrap();
+        assert_eq!(find(format!("updated_after={seen}")).await, ["renamed"]);
+        for path in ["backup-tasks", "remote-servers", "backup-destinations", "notification-streams", "tags",
+            "backup-task-logs", "backups", "runs", "notices"] {
+            let query = format!("created_after={after}&updated_after={after}&sort=-created_at&per_page=1");
+            user.client.get(&format!("/api/{path}?{query}")).await.expect(200);
+            for bad in ["sort=size", "created_after=yesterday", "cursor=x", "sort=created_at&cursor=eyJpZCI6MX0"] {
+                user.client.get(&format!("/api/{path}?{bad}")).await.expect(422);
+            }
+        }
+        user.client.get("/api/backups?sort=label").await.expect(422);
     }
 }

@@ -8,6 +8,8 @@ mod destinations;
 mod device;
 /// Malformed requests, limits, headers.
 mod errors;
+/// Following runs, backups and notices as they happen.
+mod events;
 /// Following queued work, and sending requests again.
 mod following;
 /// Pagination, search, filters, and that lists contain only the owner's rows.
@@ -26,3 +28,5 @@ mod tags;
 mod tasks;
 /// The current user.
 mod user;
+/// Changing only the version that was seen, and refusing unknown fields.
+mod versions;

@@ -382,6 +382,7 @@ pub const LEFT: &[&str] = &[
     "audit_events",
     "catalogue_wishes",
     "data_keys",
+    "events",
     "idempotency_keys",
     "notices",
     "probes",

@@ -1,4 +1,4 @@
-use holdfast_core::page::PageRequest;
+use holdfast_core::page::{PageRequest, Sort};
 use holdfast_store::{Listing, destinations, tags};
 use holdfast_testkit::{TestApp, on_both_engines};
 use serde_json::json;
@@ -36,7 +36,8 @@ on_both_engines! {
             (Some("green"), 2, false, vec![], 0),
         ] {
             let page = PageRequest { page, per_page: 3 };
-            let listing = Listing { owner: user.id, search: search.map(str::to_owned), page, newest_first };
+            let sort = if newest_first { Sort::IdDescending } else { Sort::Id };
+            let listing = Listing { search: search.map(str::to_owned), sort, ..Listing::new(user.id, page) };
             let found = tags::list(&mut tx, &listing).await.unwrap();
             let labels: Vec<&str> = found.items.iter().map(|row| row.label.as_str()).collect();
             assert_eq!((labels, found.total), (items, total), "{listing:?}");

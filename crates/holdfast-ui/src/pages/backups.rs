@@ -168,7 +168,7 @@ async fn folder(ui: &Ui, person: &SignedIn, row: &BackupRow) -> Result<Folder, P
     let found = if search.is_empty() {
         let number = query.text("page").parse().unwrap_or(1_i64).clamp(1, holdfast_core::limits::PAGE_MAX);
         let request = PageRequest { page: number, per_page: ENTRIES };
-        backups::entries(&ui.app, &person.caller, id, &path, request).await.map(|page| {
+        backups::entries(&ui.app, &person.caller, id, &path, request, None).await.map(|page| {
             shown.pager = Pager::of(&person.reader, &page, &format!("/backups/{id}"), query);
             page.items
         })

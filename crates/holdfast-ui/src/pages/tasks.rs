@@ -11,7 +11,7 @@ use holdfast_app::{AppError, backups, destinations, logs, overview, servers, str
 use holdfast_core::anomaly;
 use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
-use holdfast_core::page::PageRequest;
+use holdfast_core::page::{PageRequest, Sort};
 use holdfast_core::retention::RetentionPolicy;
 use holdfast_core::source::SourceSpec;
 use holdfast_core::task_health::TaskHealth;
@@ -231,7 +231,8 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
     let row = &task.row;
     let stand = tasks::list_health(&ui.app, std::slice::from_ref(&task)).await?.into_iter().next();
     let now = stand.as_ref().map_or(TaskHealth::New, TaskHealthRow::health);
-    let recent = Listing { page: PageRequest { page: 1, per_page: SHOWN }, newest_first: true, ..everything(caller) };
+    let recent =
+        Listing { sort: Sort::IdDescending, ..Listing::new(caller.user, PageRequest { page: 1, per_page: SHOWN }) };
     let runs = logs::list_rows(&ui.app, &recent, &LogFilter { task: Some(row.id.0), status: None }).await?;
     let live = match runs.items.iter().find(|run| run.is_live()) {
         Some(run) => Some(Live::load(ui, person, run).await?),

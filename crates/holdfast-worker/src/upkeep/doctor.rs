@@ -42,12 +42,7 @@ pub async fn examine(parts: &Parts, mut tell: impl FnMut(Finding)) -> Result<()>
     let people = users::list(&mut parts.app.store.read().await?).await?;
     let mut owned = Vec::new();
     for user in &people {
-        let listing = Listing {
-            owner: user.id,
-            search: None,
-            page: PageRequest { page: 1, per_page: MOST },
-            newest_first: false,
-        };
+        let listing = Listing::new(user.id, PageRequest { page: 1, per_page: MOST });
         let mut tx = parts.app.store.read().await?;
         let stores = destinations::list(&mut tx, &listing).await?.items;
         let hosts = servers::list(&mut tx, &listing).await?.items;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_app::Result;
 use holdfast_core::Timestamp;
 use holdfast_core::clock::later;
-use holdfast_store::{DbTime, StoreError, Tx, audit, backups, idempotency, notices, runs, sessions, tokens};
+use holdfast_store::{DbTime, StoreError, Tx, audit, backups, events, idempotency, notices, runs, sessions, tokens};
 use tokio::time::Instant;
 
 use crate::services::Services;
@@ -15,6 +15,8 @@ const DAY_SECS: i64 = 86_400;
 const KEEP_EXPIRED_TOKENS_DAYS: u32 = 30;
 /// Clients repeat a request within minutes.
 const KEEP_KEYS_DAYS: u32 = 1;
+/// A client that was away for longer reads the lists again.
+const KEEP_EVENTS_DAYS: u32 = 1;
 /// How many rows are deleted at a time, so that nobody has to wait for it.
 const ROWS_AT_ONCE: i64 = 500;
 /// How long one pass may take. There is a pass every minute, so this keeps pace with millions of rows a day.
@@ -26,6 +28,7 @@ enum Expiring {
     Sessions,
     Tokens,
     IdempotencyKeys,
+    Events,
     Checks,
     AuditEvents,
     Notices,
@@ -34,10 +37,11 @@ enum Expiring {
 }
 
 impl Expiring {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Sessions,
         Self::Tokens,
         Self::IdempotencyKeys,
+        Self::Events,
         Self::Checks,
         Self::AuditEvents,
         Self::Notices,
@@ -51,6 +55,7 @@ impl Expiring {
             Self::Sessions => 0,
             Self::Tokens => KEEP_EXPIRED_TOKENS_DAYS,
             Self::IdempotencyKeys => KEEP_KEYS_DAYS,
+            Self::Events => KEEP_EVENTS_DAYS,
             Self::Checks => settings.keep_checks_days,
             Self::AuditEvents => settings.keep_audit_days,
             Self::Notices => settings.keep_notices_days,
@@ -70,6 +75,7 @@ impl Expiring {
             Self::Sessions => sessions::delete_expired(tx, before).await.map(|_| 0),
             Self::Tokens => tokens::delete_expired(tx, before).await.map(|_| 0),
             Self::IdempotencyKeys => idempotency::delete_before(tx, before, ROWS_AT_ONCE).await,
+            Self::Events => events::delete_before(tx, before, ROWS_AT_ONCE).await,
             Self::Checks => runs::delete_old_checks_and_inventories(tx, before, ROWS_AT_ONCE).await,
             Self::AuditEvents => audit::delete_before(tx, DbTime(before), ROWS_AT_ONCE).await,
             Self::Notices => notices::delete_before(tx, before, ROWS_AT_ONCE).await,

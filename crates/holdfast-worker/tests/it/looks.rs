@@ -167,12 +167,10 @@ on_both_engines! {
         // The filter of the database agrees with the domain.
         for health in TaskHealth::ALL {
             let filter = TaskFilter { health: Some(*health), ..TaskFilter::default() };
-            let listing = holdfast_store::Listing {
-                owner: caller.user,
-                search: None,
-                page: holdfast_core::page::PageRequest { page: 1, per_page: 100 },
-                newest_first: false,
-            };
+            let listing = holdfast_store::Listing::new(
+                caller.user,
+                holdfast_core::page::PageRequest { page: 1, per_page: 100 },
+            );
             let found = holdfast_app::tasks::list(&bench.app.app, &listing, &filter).await.unwrap().items;
             let known = holdfast_app::tasks::list_health(&bench.app.app, &found).await.unwrap();
             assert!(known.iter().all(|row| row.health() == *health), "{health:?}");
