@@ -66,7 +66,7 @@ pub mod workers;
 pub use condition::shrink;
 pub use db_time::DbTime;
 pub use db_word::DbWord;
-pub use error::{StartError, StoreError};
+pub use error::{ConnectRefusal, StartError, StoreError};
 pub use key_rotation::{Rotated, SEALED_COLUMNS, rotate};
 pub use listing::Listing;
 pub use options::{Migrations, Options, sqlite_path};

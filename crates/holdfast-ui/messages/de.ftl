@@ -88,6 +88,7 @@ problem-unavailable-text = Der Dienst ist ausgelastet, oder seine Datenbank oder
 problem-disk-full-text = Es kann nichts gespeichert werden, weil der Datenträger von Holdfasts Datenbank voll ist. Der Betreiber muss Platz schaffen.
 problem-read-only-text = Es kann nichts gespeichert werden, weil Holdfasts Datenbank schreibgeschützt ist. Der Betreiber muss sie wieder beschreibbar machen.
 problem-damaged-text = Holdfasts Datenbank ist beschädigt. Der Betreiber muss sie reparieren oder wiederherstellen; `holdfast doctor` zeigt mehr.
+problem-unreadable-text = Holdfasts Datenbank kann nicht gelesen oder geschrieben werden. Der Betreiber muss ihren Datenträger prüfen.
 problem-destination-away = Das Ziel antwortet nicht
 problem-internal = Etwas ist schiefgegangen
 problem-internal-text = Das ist ein Fehler in Holdfast. Er wurde protokolliert.

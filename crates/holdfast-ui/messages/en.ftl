@@ -88,6 +88,7 @@ problem-unavailable-text = The service is busy, or its database or the destinati
 problem-disk-full-text = Nothing can be stored, because the disk of Holdfast's database is full. Its operator has to free space.
 problem-read-only-text = Nothing can be stored, because Holdfast's database is read-only. Its operator has to make it writable again.
 problem-damaged-text = Holdfast's database is damaged. Its operator has to repair or restore it; `holdfast doctor` tells more.
+problem-unreadable-text = Holdfast's database cannot be read or written. Its operator has to look into its disk.
 problem-destination-away = The destination does not respond
 problem-internal = Something went wrong
 problem-internal-text = This is a bug in Holdfast. It has been logged.

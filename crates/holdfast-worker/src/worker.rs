@@ -329,7 +329,7 @@ impl Worker {
     async fn end_lost_and_queue_due(&self) -> Result<(queue::Waiting, usize)> {
         let app = self.app();
         let now = app.now();
-        let waiting = queue::find_waiting(&mut app.store.read().await?, now).await?;
+        let waiting = self.find_waiting(now).await?;
         for lost in self.find_lost(waiting).await? {
             runs::fail_lost(&self.services, &lost).await?;
         }
@@ -343,6 +343,16 @@ impl Worker {
             warnings::tell_of_overdue(&self.services).await?;
         }
         Ok((waiting, queued))
+    }
+
+    /// What there is to do; during maintenance, nothing that contacts a destination or reports that nothing runs.
+    async fn find_waiting(&self, now: Timestamp) -> Result<queue::Waiting> {
+        let found = queue::find_waiting(&mut self.app().store.read().await?, now).await?;
+        let may_pause = found.has_removal || found.has_upload || found.has_catalogue || found.has_overdue;
+        if !may_pause || maintenance::until(self.app()).await?.is_none() {
+            return Ok(found);
+        }
+        Ok(queue::Waiting { has_removal: false, has_upload: false, has_catalogue: false, has_overdue: false, ..found })
     }
 
     /// Runs whose workers have sent no heartbeat for the length of a lease, as far as this worker has observed.
