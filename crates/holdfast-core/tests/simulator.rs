@@ -28,7 +28,8 @@ const GIVES_UP_SECS: i64 = 50;
 /// How long it may take to detect a lost worker: the lease, and the interval between checks.
 const RECOVERY_SECS: i64 = 90;
 const LONGEST_RUN_SECS: i64 = 700;
-const LIMITS: ConcurrencyLimits = ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 100 };
+const LIMITS: ConcurrencyLimits =
+    ConcurrencyLimits { per_server: 2, per_destination: 100, per_user: 3, checks_per_user: 100 };
 
 /// A deterministic random number generator.
 struct Dice(u64);
@@ -463,7 +464,7 @@ impl World {
     fn claim(&mut self, process: usize, now: Timestamp) {
         let load = |run: &Run| {
             let task = &self.db.tasks[&run.task];
-            Load { user: UserId(task.user), server: Some(ServerId(task.server)), access: None }
+            Load { user: UserId(task.user), server: Some(ServerId(task.server)), destination: None, access: None }
         };
         let free = 2_usize.saturating_sub(self.processes[process].held.len());
         let running = self.db.with_status(RunStatus::Running).map(|(_, run)| load(run));

@@ -8,7 +8,7 @@ use holdfast_core::queue::ConcurrencyLimits;
 pub struct Settings {
     /// How many long runs one worker executes at a time.
     pub runs_at_once: usize,
-    /// Limits on concurrent runs across all workers, by server and by user.
+    /// Limits on concurrent runs across all workers, by server, destination and user.
     pub at_once: ConcurrencyLimits,
     /// How long a check, a test or a probe may take as a whole.
     pub short_limit: Duration,
@@ -40,7 +40,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             runs_at_once: 8,
-            at_once: ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 4 },
+            at_once: ConcurrencyLimits { per_server: 2, per_destination: 8, per_user: 4, checks_per_user: 4 },
             short_limit: Duration::from_secs(90),
             lease: Duration::from_secs(60),
             retry_after: Duration::from_secs(60),

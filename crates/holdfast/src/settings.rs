@@ -62,6 +62,11 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_WORKERS", "1", "Workers inside `serve`; 0 leaves runs to `holdfast worker` processes"),
     plain("HOLDFAST_RUNS_AT_ONCE", "8", "Maximum number of concurrent runs per worker"),
     plain("HOLDFAST_RUNS_PER_SERVER", "2", "Concurrent backups and restores per server, across all workers"),
+    plain(
+        "HOLDFAST_DESTINATION_RUNS",
+        "8",
+        "Concurrent backups, restores, verifications and inventories per destination, across all workers",
+    ),
     plain("HOLDFAST_RUNS_PER_USER", "4", "Concurrent backups, restores and verifications per user, across all workers"),
     plain(
         "HOLDFAST_CHECKS_PER_USER",
@@ -427,6 +432,7 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
         runs_at_once: count("HOLDFAST_RUNS_AT_ONCE")?,
         at_once: ConcurrencyLimits {
             per_server: count("HOLDFAST_RUNS_PER_SERVER")?,
+            per_destination: count("HOLDFAST_DESTINATION_RUNS")?,
             per_user: count("HOLDFAST_RUNS_PER_USER")?,
             checks_per_user: count("HOLDFAST_CHECKS_PER_USER")?,
         },

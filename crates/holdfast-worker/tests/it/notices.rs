@@ -556,7 +556,8 @@ async fn ten_thousand_ended_runs_are_reported_although_workers_die() {
 async fn all_ends_arrive(engine: Engine, ends: usize, crashes: usize) {
     let mut settings = Settings::default();
     settings.work.runs_at_once = 64;
-    settings.work.at_once = ConcurrencyLimits { per_server: 64, per_user: 64, checks_per_user: 100 };
+    settings.work.at_once =
+        ConcurrencyLimits { per_server: 64, per_destination: 64, per_user: 64, checks_per_user: 100 };
     let app = TestApp::start_with(engine, settings).await;
     let user = app.admin("ada").await;
     let hook = Receiver::start().await;
