@@ -22,6 +22,9 @@ string_enum! {
         ServerUnreachable = "server_unreachable",
         DestinationUnreachable = "destination_unreachable",
         TokenExpiring = "token_expiring",
+        // Backups of several tasks fail for one cause, and no longer do.
+        IncidentBegun = "incident_begun",
+        IncidentEnded = "incident_ended",
         WeeklySummary = "weekly_summary",
         HeartbeatStart = "heartbeat_start",
         HeartbeatSuccess = "heartbeat_success",
@@ -56,7 +59,9 @@ impl NoticeKind {
             | Self::HostKeyChanged
             | Self::ServerUnreachable
             | Self::DestinationUnreachable
-            | Self::TokenExpiring => on_failure,
+            | Self::TokenExpiring
+            | Self::IncidentBegun
+            | Self::IncidentEnded => on_failure,
         }
     }
 

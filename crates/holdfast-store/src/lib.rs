@@ -41,6 +41,7 @@ pub mod due;
 pub mod figures;
 pub mod idempotency;
 pub mod identities;
+pub mod incidents;
 pub mod live;
 pub mod master_key;
 pub mod notices;

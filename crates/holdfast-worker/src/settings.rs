@@ -16,6 +16,8 @@ pub struct Settings {
     pub lease: Duration,
     /// How long after a temporary failure a run is retried once; zero means never.
     pub retry_after: Duration,
+    /// How many tasks that fail for one cause at about the same time are reported together; zero means never.
+    pub incident_tasks: usize,
     /// For how many days logs are kept; zero keeps them all.
     pub keep_logs_days: u32,
     /// For how many days records of backups are kept after they were removed; zero keeps them all.
@@ -44,6 +46,7 @@ impl Default for Settings {
             short_limit: Duration::from_secs(90),
             lease: Duration::from_secs(60),
             retry_after: Duration::from_secs(60),
+            incident_tasks: 3,
             keep_logs_days: 400,
             keep_removed_days: 90,
             keep_notices_days: 90,

@@ -137,7 +137,7 @@ impl Worker {
     pub fn new(parts: Parts) -> Self {
         let Parts { app, engine, folder, settings, sender } = parts;
         let halt = CancellationToken::new();
-        let outbox = Outbox::new(sender.base_url());
+        let outbox = Outbox::new(sender.base_url(), settings.incident_tasks);
         let services = Services { app, engine, planner: Planner { folder }, settings, halt, outbox, sender };
         let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
         let started = services.app.now();
@@ -293,6 +293,7 @@ impl Worker {
         let has_more = expiry::delete(&self.services, is_time_for_logs).await?;
         self.has_more_logs.store(has_more, Ordering::Relaxed);
         warnings::tell_of_tokens(&self.services).await?;
+        warnings::tell_of_incidents(&self.services).await?;
         due_reads::queue(&self.services).await
     }
 
