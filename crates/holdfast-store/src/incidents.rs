@@ -160,13 +160,14 @@ pub async fn note_success(tx: &mut Tx, task: TaskId) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the user's incidents whose tasks are all in another one, which users have been told of.
-pub async fn delete_empty(tx: &mut Tx, owner: UserId) -> Result<()> {
+/// Deletes the user's incidents with this code whose tasks are all in another one, which users are told of instead.
+pub async fn delete_empty(tx: &mut Tx, owner: UserId, code: FailureCode) -> Result<()> {
     execute!(
         tx,
-        "DELETE FROM incidents WHERE user_id = $1
+        "DELETE FROM incidents WHERE user_id = $1 AND code = $2
              AND NOT EXISTS (SELECT 1 FROM incident_tasks x WHERE x.incident_id = incidents.id)",
-        owner.0
+        owner.0,
+        code.as_str()
     )?;
     Ok(())
 }

@@ -203,7 +203,7 @@ async fn begin(
         incidents::join(tx, id, *task).await?;
     }
     // One server was reported, and now it turns out that several are affected.
-    incidents::delete_empty(tx, subject.user_id).await?;
+    incidents::delete_empty(tx, subject.user_id, code).await?;
     tracing::warn!(user = subject.user_id.0, code = code.as_str(), tasks = tasks.len(), "several tasks fail together");
     incidents::find(tx, id).await
 }
