@@ -280,6 +280,7 @@ mod tests {
             day_of_month: 1,
             cron: Cron::read(text),
             zone: None,
+            spread: None,
         };
         let success = at("2025-03-03T03:04:00Z");
         assert_eq!(overdue_at(&cron("0 3 * * *"), success), Some(at("2025-03-04T15:00:00Z")));
@@ -296,6 +297,7 @@ mod tests {
             day_of_month: 1,
             cron: Cron::read("0 * * * *"),
             zone: None,
+            spread: None,
         };
         let now = at("2025-03-03T03:04:00Z");
         let right = overdue_at(&hourly, now).unwrap();

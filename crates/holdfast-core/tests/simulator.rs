@@ -14,7 +14,7 @@ use holdfast_core::lease::{Heartbeat, LeaseMonitor};
 use holdfast_core::queue::{Chooser, ConcurrencyLimits, Load, LongRunCapacity, turn};
 use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
-use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay, Zone};
+use holdfast_core::schedule::{Frequency, Schedule, Spread, TimeOfDay, Zone};
 use holdfast_core::{Timestamp, clock, slots};
 
 const SEEDS: u64 = 1000;
@@ -656,7 +656,17 @@ fn schedule(dice: &mut Dice) -> Schedule {
     let zones = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"];
     // Time zones are slow to compute, so most schedules have none.
     let zone = (dice.roll(5) == 0).then(|| Zone::parse(zones[dice.roll(4) as usize])).flatten();
-    Schedule { frequency, time, day_of_week: dice.number(7), day_of_month: 1 + dice.number(28), cron: None, zone }
+    // Less than half an hour fits every frequency.
+    let spread = Spread::new(dice.number(30), dice.number(1_000_000));
+    Schedule {
+        frequency,
+        time,
+        day_of_week: dice.number(7),
+        day_of_month: 1 + dice.number(28),
+        cron: None,
+        zone,
+        spread,
+    }
 }
 
 fn stamp(second: i64) -> Timestamp {
