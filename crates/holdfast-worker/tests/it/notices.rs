@@ -254,6 +254,11 @@ on_both_engines! {
         let set = user.client.put("/api/notification-settings", quiet).await.data(200);
         assert_eq!(set, json!({"weekly_summary_enabled": false, "quiet_hours": {"from": "22:00", "until": "07:00"}}));
         let tasks = [failing_task(&user, &[one]).await, failing_task(&user, &[one]).await, failing_task(&user, &[two]).await];
+        // Three failures with one cause would be one notice.
+        let path = format!("/api/backup-tasks/{}", tasks[2]);
+        let server = user.client.get(&path).await.data(200)["remote_server_id"].clone();
+        let path = format!("/api/remote-servers/{server}");
+        user.client.put(&path, json!({"ip_address": "nowhere.invalid"})).await.expect(200);
         app.clock.set("2025-03-04T03:00:01Z");
         app.run_until_idle().await;
         assert!(hook.received().is_empty() && other.received().is_empty());
