@@ -37,7 +37,10 @@ async fn alive() -> Answer {
 async fn ready(State(api): State<Arc<Api>>) -> Response {
     let checks = health::check(&api.app).await;
     let is_ready = checks.iter().all(|check| check.problem.is_none());
-    let told = checks.iter().map(|check| (check.name.to_owned(), json!(check.problem.as_deref().unwrap_or("ok"))));
+    let told = checks.iter().map(|check| {
+        let text = check.problem.as_deref().or(check.note.as_deref()).unwrap_or("ok");
+        (check.name.to_owned(), json!(text))
+    });
     let (status, word) =
         if is_ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready") };
     let body = json!({"message": word, "checks": told.collect::<serde_json::Map<_, _>>()});

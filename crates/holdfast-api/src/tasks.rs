@@ -10,7 +10,7 @@ use holdfast_core::input::Errors;
 use holdfast_core::page::positive;
 use holdfast_core::rules;
 use holdfast_core::run::TaskStatus;
-use holdfast_core::schedule::{Frequency, Schedule};
+use holdfast_core::schedule::{Frequency, Schedule, Spread};
 use holdfast_core::source::{DatabaseSource, SourceSpec, TaskKind};
 use holdfast_core::storage::Storage;
 use holdfast_core::task;
@@ -97,6 +97,8 @@ pub(crate) struct ScheduleResource {
     time_to_run_at: Option<String>,
     /// The time zone of `time_to_run_at` and `custom_cron`; null means UTC.
     timezone: Option<String>,
+    /// By how many minutes runs may be earlier or later than that.
+    spread_minutes: i64,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -169,6 +171,7 @@ fn schedule(schedule: &Schedule, viewer: &Viewer<'_>) -> ScheduleResource {
         day_of_month: is(Frequency::Monthly).then_some(schedule.day_of_month),
         time_to_run_at: schedule.time.map(|time| time.to_string()),
         timezone: schedule.zone.as_ref().map(|zone| zone.name().to_owned()),
+        spread_minutes: schedule.spread.map_or(0, Spread::minutes),
     }
 }
 

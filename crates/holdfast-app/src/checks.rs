@@ -9,13 +9,15 @@ pub struct Check {
     pub name: &'static str,
     /// What is wrong, and what to do; anybody may read it.
     pub problem: Option<String>,
+    /// What to know while nothing is wrong; anybody may read it.
+    pub note: Option<String>,
     /// What else an operator should know of the problem.
     pub detail: Option<String>,
 }
 
 impl Check {
     pub(crate) fn new(name: &'static str, problem: Option<String>) -> Self {
-        Self { name, problem, detail: None }
+        Self { name, problem, note: None, detail: None }
     }
 }
 

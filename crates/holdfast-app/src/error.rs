@@ -59,6 +59,8 @@ pub enum OutageCause {
     ReadOnly,
     #[error("Holdfast's database is damaged. Its operator has to repair or restore it; `holdfast doctor` tells more.")]
     Damaged,
+    #[error("Holdfast's database cannot be read or written. Its operator has to look into its disk.")]
+    Unreadable,
 }
 
 impl AppError {
@@ -82,7 +84,8 @@ impl From<StoreError> for AppError {
     fn from(error: StoreError) -> Self {
         let outage = |cause: OutageCause| Self::Unavailable(Outage { cause, reason: error.to_string() });
         match error {
-            StoreError::Unavailable(_) | StoreError::Gone(_) => outage(OutageCause::Busy),
+            StoreError::Unavailable(_) | StoreError::Refused { .. } | StoreError::Gone(_) => outage(OutageCause::Busy),
+            StoreError::Unreadable(_) => outage(OutageCause::Unreadable),
             StoreError::DiskFull(_) => outage(OutageCause::DiskFull),
             StoreError::ReadOnly(_) => outage(OutageCause::ReadOnly),
             StoreError::Damaged(_) => outage(OutageCause::Damaged),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_core::clock::rfc3339;
 use holdfast_core::{Timestamp, clock, random};
 use holdfast_store::figures::{self, Figures};
 use holdfast_store::{StoreError, settings, workers};
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::checks::Check;
-use crate::{App, Result, maintenance};
+use crate::{App, AppError, Result, maintenance};
 
 /// The most tasks with their own time series; more would be a burden for the monitoring system.
 const TASKS: i64 = 10_000;
@@ -24,6 +25,10 @@ const LATELY_SECS: i64 = 3 * 86_400;
 
 /// How long readiness waits for a write.
 const WRITE_WAIT: Duration = Duration::from_secs(8);
+/// How long metrics wait for the database: scrapers give up after about as long.
+const FIGURES_WAIT: Duration = Duration::from_secs(8);
+/// How long each look of an operator at the database may take, large ones included.
+const LOOK_WAIT: Duration = Duration::from_secs(60);
 /// How long a result is used again, so that clients cannot cause a write with every request.
 const RESULT_AGE: Duration = Duration::from_secs(1);
 
@@ -64,12 +69,30 @@ async fn check_now(app: &App) -> Vec<Check> {
         });
         Check::new(name, problem)
     };
-    vec![
+    [
         database,
-        told("master_key", check_master_key(app).await),
-        told("scheduler", check_scheduler(app).await),
-        told("workers", check_workers(app).await),
+        told("master_key", in_time(LOOK_WAIT, check_master_key(app)).await),
+        told("scheduler", in_time(LOOK_WAIT, check_scheduler(app)).await),
+        told("workers", in_time(LOOK_WAIT, check_workers(app)).await),
     ]
+    .into_iter()
+    .chain(tell_maintenance(app).await)
+    .collect()
+}
+
+/// Maintenance is wanted, and no problem, but explains why nothing runs.
+async fn tell_maintenance(app: &App) -> Option<Check> {
+    let until = maintenance::until(app).await.inspect_err(|error| {
+        tracing::warn!(reason = error.reason(), "could not find out whether there is maintenance");
+    });
+    let note = format!("on: no run starts until {}", rfc3339(until.ok()??));
+    Some(Check { note: Some(note), ..Check::new("maintenance", None) })
+}
+
+/// The result of reading from the database, unless that takes too long.
+async fn in_time<T>(limit: Duration, reading: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || AppError::busy(format!("the database did not answer within {} s", limit.as_secs()));
+    tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| Err(late()))
 }
 
 async fn check_database(app: &App) -> Check {
@@ -82,6 +105,8 @@ async fn check_database(app: &App) -> Check {
         StoreError::Damaged(_) => "the database is damaged; run `holdfast doctor`",
         StoreError::Gone(_) => "the file of the database was moved or deleted; stop Holdfast and put it back",
         StoreError::Unavailable(_) => "the database does not answer",
+        StoreError::Refused { refusal, .. } => refusal.advice(),
+        StoreError::Unreadable(_) => "the database cannot be read or written; look into its disk, mount and quota",
         StoreError::Conflict
         | StoreError::InUse
         | StoreError::NotText
@@ -89,7 +114,7 @@ async fn check_database(app: &App) -> Check {
         | StoreError::Broken(_) => "the database does not work; see the log",
     };
     tracing::warn!(%error, "the database cannot be written");
-    Check { name: "database", problem: Some(problem.to_owned()), detail: Some(error.to_string()) }
+    Check { detail: Some(error.to_string()), ..Check::new("database", Some(problem.to_owned())) }
 }
 
 /// Checks the database for damage once a day, and again when a statement runs into it, until `stop`.
@@ -159,6 +184,10 @@ pub async fn installation_id(app: &App) -> Result<String> {
 /// How far this clock is ahead of the database's, in seconds. If the newest record is in the future, the (negative)
 /// difference to that instead.
 pub async fn clock_skew(app: &App) -> Result<i64> {
+    in_time(LOOK_WAIT, find_clock_skew(app)).await
+}
+
+async fn find_clock_skew(app: &App) -> Result<i64> {
     let mut tx = app.store.read().await?;
     let now = app.now();
     let newest = figures::find_newest(&mut tx).await?.map_or(0, |at| seconds_since(now, at.0).min(0));
@@ -169,7 +198,7 @@ pub async fn clock_skew(app: &App) -> Result<i64> {
 /// How many notices of the last days could not be delivered.
 pub async fn undelivered(app: &App) -> Result<i64> {
     let since = clock::from_micros(app.now().as_microsecond() - LATELY_SECS * 1_000_000);
-    Ok(figures::count_undelivered(&mut app.store.read().await?, since).await?)
+    in_time(LOOK_WAIT, async { Ok(figures::count_undelivered(&mut app.store.read().await?, since).await?) }).await
 }
 
 /// The state of tasks and backups, for an operator.
@@ -180,6 +209,10 @@ pub struct Work {
 
 /// Whether backups are made and intact; problems name up to `names` tasks.
 pub async fn check_work(app: &App, names: i64) -> Result<Work> {
+    in_time(LOOK_WAIT, find_work(app, names)).await
+}
+
+async fn find_work(app: &App, names: i64) -> Result<Work> {
     let mut tx = app.store.read().await?;
     let found = figures::find(&mut tx).await?;
     let named = |tasks: Vec<(String, String)>| {
@@ -216,7 +249,7 @@ pub async fn check_work(app: &App, names: i64) -> Result<Work> {
 
 /// Metrics of the database and from it, in the Prometheus text format. Without the database, those of the database.
 pub async fn render_figures(app: &App) -> String {
-    let found = read_figures(app).await.inspect_err(|error| {
+    let found = in_time(FIGURES_WAIT, read_figures(app)).await.inspect_err(|error| {
         tracing::warn!(reason = error.reason(), "metrics cannot be read from the database");
     });
     let mut gauges = database_gauges(app, found.is_ok());

@@ -26,4 +26,4 @@ macro_rules! ids {
     )*};
 }
 
-ids!(UserId, TokenId, StreamId, DestinationId, ServerId, TagId, TaskId, RunId, BackupId, CopyId, NoticeId);
+ids!(UserId, TokenId, StreamId, DestinationId, ServerId, TagId, TaskId, RunId, BackupId, CopyId, NoticeId, IncidentId);

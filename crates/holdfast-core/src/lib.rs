@@ -14,6 +14,7 @@ pub mod destination;
 pub mod fields;
 pub mod figures;
 pub mod ids;
+pub mod incident;
 pub mod input;
 pub mod lease;
 pub mod limits;

@@ -22,6 +22,9 @@ string_enum! {
         ServerUnreachable = "server_unreachable",
         DestinationUnreachable = "destination_unreachable",
         TokenExpiring = "token_expiring",
+        // Backups of several tasks fail for one cause, and no longer do.
+        IncidentBegun = "incident_begun",
+        IncidentEnded = "incident_ended",
         WeeklySummary = "weekly_summary",
         HeartbeatStart = "heartbeat_start",
         HeartbeatSuccess = "heartbeat_success",
@@ -56,7 +59,9 @@ impl NoticeKind {
             | Self::HostKeyChanged
             | Self::ServerUnreachable
             | Self::DestinationUnreachable
-            | Self::TokenExpiring => on_failure,
+            | Self::TokenExpiring
+            | Self::IncidentBegun
+            | Self::IncidentEnded => on_failure,
         }
     }
 
@@ -275,6 +280,7 @@ mod tests {
             day_of_month: 1,
             cron: Cron::read(text),
             zone: None,
+            spread: None,
         };
         let success = at("2025-03-03T03:04:00Z");
         assert_eq!(overdue_at(&cron("0 3 * * *"), success), Some(at("2025-03-04T15:00:00Z")));
@@ -291,6 +297,7 @@ mod tests {
             day_of_month: 1,
             cron: Cron::read("0 * * * *"),
             zone: None,
+            spread: None,
         };
         let now = at("2025-03-03T03:04:00Z");
         let right = overdue_at(&hourly, now).unwrap();

@@ -1,4 +1,5 @@
-//! The order of queued runs: fair between users, and within the limits on concurrent runs per server and per user.
+//! The order of queued runs: fair between users, and within the limits on concurrent runs per server, per destination
+//! and per user.
 //!
 //! Each run has a turn. A user's runs get consecutive turns, starting at the highest turn served so far. A user with a
 //! thousand runs therefore does not delay another user's first run. A user who keeps queueing runs gets a later turn
@@ -7,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::database::DatabaseEngine;
-use crate::ids::{ServerId, UserId};
+use crate::ids::{DestinationId, ServerId, UserId};
 
 /// The turn of a new run: not before the highest that was served, and for a long run after all of the user's other
 /// runs. Short runs need no order among themselves: they have their own places, and a limit for each user. The store
@@ -22,6 +23,8 @@ pub fn turn(is_long: bool, highest_served: Option<i64>, last_of_user: Option<i64
 pub struct ConcurrencyLimits {
     /// Long runs of one server.
     pub per_server: usize,
+    /// Long runs that write to or read from one destination.
+    pub per_destination: usize,
     /// Long runs of one user.
     pub per_user: usize,
     /// Short runs of one user.
@@ -165,6 +168,7 @@ impl Access {
 pub struct Load {
     pub user: UserId,
     pub server: Option<ServerId>,
+    pub destination: Option<DestinationId>,
     /// `None` for runs that do not touch the data on servers, such as verifications.
     pub access: Option<(Host, Access)>,
 }
@@ -174,6 +178,7 @@ pub struct Chooser {
     limits: ConcurrencyLimits,
     places: LongRunCapacity,
     servers: HashMap<ServerId, usize>,
+    destinations: HashMap<DestinationId, usize>,
     users: HashMap<UserId, usize>,
     /// By user and by each name of a machine. Users never wait for each other's runs: anyone can claim an address.
     in_use: HashMap<(UserId, String), Vec<Access>>,
@@ -181,8 +186,14 @@ pub struct Chooser {
 
 impl Chooser {
     pub fn new(limits: ConcurrencyLimits, places: LongRunCapacity, running: impl IntoIterator<Item = Load>) -> Self {
-        let mut chooser =
-            Self { limits, places, servers: HashMap::new(), users: HashMap::new(), in_use: HashMap::new() };
+        let mut chooser = Self {
+            limits,
+            places,
+            servers: HashMap::new(),
+            destinations: HashMap::new(),
+            users: HashMap::new(),
+            in_use: HashMap::new(),
+        };
         for load in running {
             chooser.count(load);
         }
@@ -201,12 +212,18 @@ impl Chooser {
         let share = Share { per_user: self.limits.per_user, reserved: self.places.reserved };
         let may = share.allows(of_user, self.places.free)
             && (load.server.is_none() || at_server < self.limits.per_server)
+            && self.has_room_at_destination(&load)
             && !self.is_kept_for_another_server(at_server, of_user);
         if may {
             self.count(load);
             self.places.free -= 1;
         }
         may
+    }
+
+    fn has_room_at_destination(&self, load: &Load) -> bool {
+        let Some(destination) = load.destination else { return true };
+        self.destinations.get(&destination).copied().unwrap_or(0) < self.limits.per_destination
     }
 
     /// A user's last place is for a server that has no run under way, so that one or two slow servers do not hold up
@@ -225,6 +242,9 @@ impl Chooser {
         *self.users.entry(load.user).or_default() += 1;
         if let Some(server) = load.server {
             *self.servers.entry(server).or_default() += 1;
+        }
+        if let Some(destination) = load.destination {
+            *self.destinations.entry(destination).or_default() += 1;
         }
         self.reserve(load);
     }
@@ -246,11 +266,11 @@ mod tests {
     use super::*;
 
     fn load(user: i64, server: i64) -> Load {
-        Load { user: UserId(user), server: Some(ServerId(server)), access: None }
+        Load { user: UserId(user), server: Some(ServerId(server)), destination: None, access: None }
     }
 
     fn chooser() -> Chooser {
-        let limits = ConcurrencyLimits { per_server: 9, per_user: 9, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 9, per_destination: 9, per_user: 9, checks_per_user: 1 };
         Chooser::new(limits, LongRunCapacity { free: 9, reserved: 0 }, [])
     }
 
@@ -328,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_users_last_place_is_for_a_server_with_no_run_under_way() {
-        let limits = ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 2, per_destination: 9, per_user: 4, checks_per_user: 1 };
         let mut chooser = Chooser::new(limits, LongRunCapacity { free: 9, reserved: 0 }, []);
         let taken = [1, 2, 3, 4].map(|server| (0..5).filter(|_| chooser.may_start(load(1, server))).count());
         assert_eq!(taken, [2, 1, 1, 0]);
@@ -336,7 +356,7 @@ mod tests {
 
     #[test]
     fn limits_hold_for_each_server_and_each_user() {
-        let limits = ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 2, per_destination: 9, per_user: 3, checks_per_user: 1 };
         let mut chooser = Chooser::new(limits, LongRunCapacity { free: 9, reserved: 0 }, [load(1, 1)]);
         assert!(chooser.may_start(load(1, 1)));
         assert!(!chooser.may_start(load(1, 1)), "the server has two");
@@ -347,8 +367,20 @@ mod tests {
     }
 
     #[test]
+    fn a_destination_has_no_more_runs_than_it_may() {
+        let limits = ConcurrencyLimits { per_server: 9, per_destination: 2, per_user: 9, checks_per_user: 1 };
+        let at =
+            |server: i64, destination: i64| Load { destination: Some(DestinationId(destination)), ..load(1, server) };
+        let mut chooser = Chooser::new(limits, LongRunCapacity { free: 9, reserved: 0 }, [at(1, 5)]);
+        assert!(chooser.may_start(at(2, 5)));
+        assert!(!chooser.may_start(at(3, 5)), "two use it");
+        assert!(chooser.may_start(at(3, 6)), "later runs to another destination do not wait");
+        assert!(chooser.may_start(load(1, 4)));
+    }
+
+    #[test]
     fn the_last_place_is_for_a_user_with_no_run_under_way() {
-        let limits = ConcurrencyLimits { per_server: 10, per_user: 4, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 10, per_destination: 9, per_user: 4, checks_per_user: 1 };
         let mut chooser = Chooser::new(limits, LongRunCapacity::of_worker(8, 8, limits), []);
         let taken = [1, 2].map(|user| (0..9).filter(|_| chooser.may_start(load(user, user))).count());
         assert_eq!(taken, [4, 3]);

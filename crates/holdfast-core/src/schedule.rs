@@ -6,7 +6,7 @@
 
 use jiff::civil::{Date, Time, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone};
-use jiff::{Span, Timestamp, ToSpan};
+use jiff::{SignedDuration, Span, Timestamp, ToSpan};
 
 string_enum! {
     /// How often a task runs. `custom` is a cron expression without a named frequency.
@@ -157,6 +157,39 @@ pub struct Schedule {
     pub cron: Option<Cron>,
     /// The time zone of the schedule; UTC without one.
     pub zone: Option<Zone>,
+    /// Shifts every slot, so that tasks with the same time do not start together.
+    pub spread: Option<Spread>,
+}
+
+/// A shift of all slots of a task by the same time, up to a number of minutes in either direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spread {
+    minutes: i64,
+    /// A random number that is chosen once and decides where in the range the shift is.
+    seed: i64,
+}
+
+impl Spread {
+    /// Half a day: more would be another time of day.
+    pub const MOST_MINUTES: i64 = 720;
+
+    /// `None` if there is nothing to spread over.
+    pub fn new(minutes: i64, seed: i64) -> Option<Self> {
+        (1..=Self::MOST_MINUTES).contains(&minutes).then_some(Self { minutes, seed })
+    }
+
+    pub fn minutes(self) -> i64 {
+        self.minutes
+    }
+
+    pub fn seed(self) -> i64 {
+        self.seed
+    }
+
+    fn shift(self) -> SignedDuration {
+        let most = self.minutes * 60;
+        SignedDuration::from_secs(self.seed.rem_euclid(2 * most + 1) - most)
+    }
 }
 
 /// A time zone and its name.
@@ -183,6 +216,33 @@ impl Schedule {
 
     /// The first slot later than `after`; `None` if there is none.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        let Some(spread) = self.spread else { return self.next_nominal(after) };
+        let shift = spread.shift();
+        self.next_nominal(after.checked_sub(shift).ok()?)?.checked_add(shift).ok()
+    }
+
+    /// The most minutes by which slots can be spread: less than half of the time between two of them.
+    pub fn most_spread(&self, now: Timestamp) -> i64 {
+        let period = match (&self.cron, self.frequency) {
+            (Some(_), _) => self.shortest_period(now),
+            (None, Frequency::Hourly) => 60,
+            (None, Frequency::Daily | Frequency::Weekly | Frequency::Monthly | Frequency::Custom) => 24 * 60,
+        };
+        ((period - 1) / 2).clamp(0, Spread::MOST_MINUTES)
+    }
+
+    /// The shortest time in minutes between two of the next slots.
+    fn shortest_period(&self, now: Timestamp) -> i64 {
+        // A week of hours; expressions with more slots than that repeat them.
+        const SLOTS: usize = 7 * 24;
+        let slots = std::iter::successors(self.next_nominal(now), |slot| self.next_nominal(*slot));
+        let slots: Vec<Timestamp> = slots.take(SLOTS).collect();
+        let periods = slots.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_mins());
+        periods.min().unwrap_or(i64::MAX)
+    }
+
+    /// The first slot later than `after`, as if they were not spread.
+    fn next_nominal(&self, after: Timestamp) -> Option<Timestamp> {
         let zone = self.rules();
         if let Some(cron) = &self.cron {
             return cron.next_after(after, &zone);
@@ -205,13 +265,14 @@ impl Schedule {
         }
     }
 
-    /// The time of day to show, in UTC: the configured one if it is in UTC, otherwise that of the next slot.
+    /// The time of day to show, in UTC: the configured one if it is in UTC, otherwise that of the next slot. How slots
+    /// are spread is left out.
     pub fn utc_time(&self, now: Timestamp) -> TimeOfDay {
         match (self.time, &self.cron, &self.zone) {
             (Some(time), _, None) => time,
             (None, None, _) => TimeOfDay::MIDNIGHT,
             (None, Some(_), _) | (Some(_), _, Some(_)) => {
-                self.next_after(now).map_or(TimeOfDay::MIDNIGHT, TimeOfDay::of)
+                self.next_nominal(now).map_or(TimeOfDay::MIDNIGHT, TimeOfDay::of)
             }
         }
     }
@@ -267,7 +328,15 @@ mod tests {
     }
 
     fn schedule(frequency: Frequency, time: &str) -> Schedule {
-        Schedule { frequency, time: TimeOfDay::parse(time), day_of_week: 3, day_of_month: 28, cron: None, zone: None }
+        Schedule {
+            frequency,
+            time: TimeOfDay::parse(time),
+            day_of_week: 3,
+            day_of_month: 28,
+            cron: None,
+            zone: None,
+            spread: None,
+        }
     }
 
     fn cron(text: &str) -> Schedule {
@@ -355,6 +424,38 @@ mod tests {
     }
 
     #[test]
+    fn spread_slots_are_shifted_by_the_same_time_within_the_range() {
+        let times: Vec<Timestamp> = (0..500)
+            .map(|seed| {
+                let spread = Spread::new(30, seed * 7_919 - 1_000_000);
+                let daily = Schedule { spread, ..schedule(Frequency::Daily, "03:00") };
+                let first = daily.next_after(at("2025-03-04T12:00:00Z")).unwrap();
+                assert_eq!(daily.next_after(first), Some(first + SignedDuration::from_hours(24)));
+                assert_eq!(daily.next_after(first - 1.second()), Some(first), "asked a moment before");
+                assert_eq!(daily.utc_time(at("2025-03-04T12:00:00Z")).to_string(), "03:00");
+                first
+            })
+            .collect();
+        let (first, last) = (*times.iter().min().unwrap(), *times.iter().max().unwrap());
+        assert!(first >= at("2025-03-05T02:30:00Z") && first < at("2025-03-05T02:35:00Z"), "{first}");
+        assert!(last <= at("2025-03-05T03:30:00Z") && last > at("2025-03-05T03:25:00Z"), "{last}");
+        assert_eq!((Spread::new(0, 1), Spread::new(721, 1)), (None, None));
+    }
+
+    #[test]
+    fn slots_are_spread_over_less_than_half_their_period() {
+        let now = at("2025-03-04T12:00:00Z");
+        let most = |schedule: Schedule| schedule.most_spread(now);
+        assert_eq!(most(schedule(Frequency::Hourly, "00:20")), 29);
+        assert_eq!(most(schedule(Frequency::Daily, "03:00")), 719);
+        assert_eq!(most(schedule(Frequency::Monthly, "03:00")), 719);
+        assert_eq!(most(cron("*/10 * * * *")), 4);
+        assert_eq!(most(cron("* * * * *")), 0);
+        assert_eq!(most(cron("0 3 * * MON")), 720);
+        assert_eq!(most(cron("0 1,4 * * *")), 89);
+    }
+
+    #[test]
     fn each_frequency_finds_its_next_slot() {
         let hourly = schedule(Frequency::Hourly, "07:20");
         assert_eq!(hourly.next_after(at("2025-03-02T12:19:59Z")), Some(at("2025-03-02T12:20:00Z")));
@@ -409,7 +510,7 @@ mod tests {
             let mut now = start;
             let hourly = schedule(Frequency::Hourly, "00:30");
             let mut slots = 0;
-            while now < start + jiff::SignedDuration::from_hours(24) {
+            while now < start + SignedDuration::from_hours(24) {
                 now = hourly.next_after(now).unwrap();
                 slots += 1;
             }
@@ -435,10 +536,13 @@ mod tests {
             day_of_week in 0i64..7,
             day_of_month in 1i64..=28,
             kind in 0usize..4,
+            spread in 0i64..30,
+            seed in any::<i64>(),
         ) {
             let frequency = Frequency::ALL[kind];
             let time = Some(TimeOfDay { hour, minute });
-            let schedule = Schedule { frequency, time, day_of_week, day_of_month, cron: None, zone: None };
+            let spread = Spread::new(spread, seed);
+            let schedule = Schedule { frequency, time, day_of_week, day_of_month, cron: None, zone: None, spread };
             let now = clock::from_micros(second * 1_000_000 + micros);
             let next = schedule.next_after(now).unwrap();
             prop_assert!(next > now);

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use crate::fields::FieldSpec;
+use crate::fields::{DefaultValue, FieldSpec};
 use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
-use crate::schedule::{self, Cron, CronError, Frequency, Schedule, TimeOfDay, Zone};
-use crate::{limits, rules};
+use crate::schedule::{self, Cron, CronError, Frequency, Schedule, Spread, TimeOfDay, Zone};
+use crate::{limits, random, rules};
 
 const FREQUENCY: FieldSpec = FieldSpec::choice("frequency", &["hourly", "daily", "weekly", "monthly"])
     .about("Needed unless `custom_cron` is set.")
@@ -34,7 +34,17 @@ const TIMEZONE: FieldSpec = FieldSpec::line("timezone", limits::TEXT_CHARS)
     )
     .shown_at("/schedule/timezone");
 
-pub const FIELDS: &[FieldSpec] = &[FREQUENCY, TIME, DAY_OF_WEEK, DAY_OF_MONTH, CRON, TIMEZONE];
+const SPREAD: FieldSpec = FieldSpec::integer("spread_minutes", 0, Spread::MOST_MINUTES)
+    .about(
+        "Runs are shifted by up to this many minutes in either direction, always by the same time, so that tasks with \
+         the same time do not start together. It must be less than half of the time between two runs.",
+    )
+    .default_to(DefaultValue::Integer(0))
+    .shown_at("/schedule/spread_minutes");
+/// Chosen here and only stored: requests do not contain it.
+const SPREAD_SEED: &str = "spread_seed";
+
+pub const FIELDS: &[FieldSpec] = &[FREQUENCY, TIME, DAY_OF_WEEK, DAY_OF_MONTH, CRON, TIMEZONE, SPREAD];
 
 impl Schedule {
     pub fn check(errors: &mut Errors, input: &Input, current: Option<&Self>, now: Timestamp) -> Option<Self> {
@@ -50,7 +60,17 @@ impl Schedule {
         let day_of_week = DAY_OF_WEEK.checked_integer(errors, input, was);
         let was = current.map_or_else(|| schedule::day_of_month(now, zone.as_ref()), |was| was.day_of_month);
         let day_of_month = DAY_OF_MONTH.checked_integer(errors, input, was);
-        Some(Self { frequency: frequency?, time, day_of_week, day_of_month, cron, zone })
+        let minutes =
+            SPREAD.checked_integer(errors, input, current.and_then(|was| was.spread).map_or(0, Spread::minutes));
+        let seed = current.and_then(|was| was.spread).map_or_else(|| i64::from_ne_bytes(random::bytes()), Spread::seed);
+        let spread = Spread::new(minutes, seed);
+        let schedule = Self { frequency: frequency?, time, day_of_week, day_of_month, cron, zone, spread };
+        if let Some(spread) = schedule.spread
+            && spread.minutes() > schedule.most_spread(now)
+        {
+            errors.add(SPREAD.name, Rule::Between { min: 0, max: schedule.most_spread(now) });
+        }
+        Some(schedule)
     }
 
     pub fn write(&self, values: &mut Input) {
@@ -60,6 +80,10 @@ impl Schedule {
         values.set(DAY_OF_MONTH.name, self.day_of_month);
         values.set(CRON.name, self.cron.as_ref().map(Cron::as_str));
         values.set(TIMEZONE.name, self.zone.as_ref().map(Zone::name));
+        values.set(SPREAD.name, self.spread.map_or(0, Spread::minutes));
+        if let Some(spread) = self.spread {
+            values.set(SPREAD_SEED, spread.seed());
+        }
     }
 
     /// Reads what is stored, including values that the checks refuse but an older import accepted.
@@ -76,6 +100,7 @@ impl Schedule {
             cron,
             // A zone that no longer exists is read as UTC: a failure here would hide the other tasks.
             zone: stored.text(TIMEZONE.name).value().and_then(|name| Zone::parse(name)),
+            spread: read_spread(stored),
         })
     }
 
@@ -83,8 +108,15 @@ impl Schedule {
     pub fn is_sound(stored: &Input) -> bool {
         let has_time = stored.text(TIME.name).value().is_none_or(|text| TimeOfDay::parse(text).is_some());
         let has_zone = stored.text(TIMEZONE.name).value().is_none_or(|name| Zone::parse(name).is_some());
-        has_time && has_zone && DAY_OF_WEEK.is_within(stored) && DAY_OF_MONTH.is_within(stored)
+        let has_spread = stored.integer(SPREAD.name).value().is_none() || SPREAD.is_within(stored);
+        has_time && has_zone && has_spread && DAY_OF_WEEK.is_within(stored) && DAY_OF_MONTH.is_within(stored)
     }
+}
+
+/// What older rows do not have.
+fn read_spread(stored: &Input) -> Option<Spread> {
+    let minutes = *stored.integer(SPREAD.name).value()?;
+    Spread::new(minutes, stored.integer(SPREAD_SEED).value().copied().unwrap_or(0))
 }
 
 fn check_time(errors: &mut Errors, input: &Input, current: Option<TimeOfDay>) -> Option<TimeOfDay> {

@@ -101,7 +101,15 @@ mod tests {
     }
 
     fn schedule(frequency: Frequency) -> Schedule {
-        Schedule { frequency, time: TimeOfDay::parse("03:00"), day_of_week: 1, day_of_month: 1, cron: None, zone: None }
+        Schedule {
+            frequency,
+            time: TimeOfDay::parse("03:00"),
+            day_of_week: 1,
+            day_of_month: 1,
+            cron: None,
+            zone: None,
+            spread: None,
+        }
     }
 
     fn minutely() -> Schedule {

@@ -201,6 +201,25 @@ mod tests {
     }
 
     #[test]
+    fn a_spread_keeps_its_shift_and_must_fit_the_schedule() {
+        let spread = check(&files().with("spread_minutes", 60), None).unwrap().settings;
+        let stored = spread.spec.schedule.spread.unwrap();
+        assert_eq!(stored.minutes(), 60);
+        assert_eq!(TaskSpec::read(&spread.spec.write()), Some(spread.spec.clone()));
+        let renamed = check(&Input::default().with("label", "x"), Some(&spread)).unwrap().settings;
+        assert_eq!(renamed.spec.schedule.spread, Some(stored), "other changes do not move it");
+        let hourly = Input::default().with("frequency", "hourly");
+        assert!(check(&hourly, Some(&spread)).unwrap_err().has("spread_minutes"));
+        let hourly = hourly.with("spread_minutes", 29);
+        assert_eq!(check(&hourly, Some(&spread)).unwrap().settings.spec.schedule.spread.unwrap().minutes(), 29);
+        let none = check(&Input::default().with("spread_minutes", 0), Some(&spread)).unwrap().settings;
+        assert_eq!(none.spec.schedule.spread, None);
+        for bad in [-1, 720, 721] {
+            assert!(check(&files().with("spread_minutes", bad), None).unwrap_err().has("spread_minutes"), "{bad}");
+        }
+    }
+
+    #[test]
     fn file_tasks_have_no_database_fields_and_a_change_of_type_needs_a_path() {
         let input = files().with("database_name", "shop").with("excluded_tables", "a, b");
         let source = check(&input, None).unwrap().settings.spec.source;

@@ -14,7 +14,7 @@ use holdfast_core::lease::{Heartbeat, LeaseMonitor};
 use holdfast_core::queue::{Chooser, ConcurrencyLimits, Load, LongRunCapacity, turn};
 use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
-use holdfast_core::schedule::{Frequency, Schedule, TimeOfDay, Zone};
+use holdfast_core::schedule::{Frequency, Schedule, Spread, TimeOfDay, Zone};
 use holdfast_core::{Timestamp, clock, slots};
 
 const SEEDS: u64 = 1000;
@@ -28,7 +28,8 @@ const GIVES_UP_SECS: i64 = 50;
 /// How long it may take to detect a lost worker: the lease, and the interval between checks.
 const RECOVERY_SECS: i64 = 90;
 const LONGEST_RUN_SECS: i64 = 700;
-const LIMITS: ConcurrencyLimits = ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 100 };
+const LIMITS: ConcurrencyLimits =
+    ConcurrencyLimits { per_server: 2, per_destination: 100, per_user: 3, checks_per_user: 100 };
 
 /// A deterministic random number generator.
 struct Dice(u64);
@@ -463,7 +464,7 @@ impl World {
     fn claim(&mut self, process: usize, now: Timestamp) {
         let load = |run: &Run| {
             let task = &self.db.tasks[&run.task];
-            Load { user: UserId(task.user), server: Some(ServerId(task.server)), access: None }
+            Load { user: UserId(task.user), server: Some(ServerId(task.server)), destination: None, access: None }
         };
         let free = 2_usize.saturating_sub(self.processes[process].held.len());
         let running = self.db.with_status(RunStatus::Running).map(|(_, run)| load(run));
@@ -655,7 +656,17 @@ fn schedule(dice: &mut Dice) -> Schedule {
     let zones = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"];
     // Time zones are slow to compute, so most schedules have none.
     let zone = (dice.roll(5) == 0).then(|| Zone::parse(zones[dice.roll(4) as usize])).flatten();
-    Schedule { frequency, time, day_of_week: dice.number(7), day_of_month: 1 + dice.number(28), cron: None, zone }
+    // Less than half an hour fits every frequency.
+    let spread = Spread::new(dice.number(30), dice.number(1_000_000));
+    Schedule {
+        frequency,
+        time,
+        day_of_week: dice.number(7),
+        day_of_month: 1 + dice.number(28),
+        cron: None,
+        zone,
+        spread,
+    }
 }
 
 fn stamp(second: i64) -> Timestamp {

@@ -276,6 +276,87 @@ pub fn destination_unreachable(
     message
 }
 
+/// Where the common cause of an incident is, with its label.
+#[derive(Debug, Clone, Copy)]
+pub enum IncidentCause<'a> {
+    Server(&'a str),
+    Servers,
+    Destination(&'a str),
+}
+
+impl IncidentCause<'_> {
+    /// Which backups it affects.
+    fn which(&self) -> String {
+        match self {
+            Self::Server(label) => format!("of {label}"),
+            Self::Servers => "of several servers".to_owned(),
+            Self::Destination(label) => format!("to {label}"),
+        }
+    }
+
+    fn fact(&self) -> Fact {
+        match self {
+            Self::Server(label) => fact("Server", label),
+            Self::Servers => fact("Servers", "several"),
+            Self::Destination(label) => fact("Destination", label),
+        }
+    }
+}
+
+/// Backups of several tasks that fail for one cause.
+#[derive(Debug, Clone, Copy)]
+pub struct IncidentFacts<'a> {
+    pub cause: IncidentCause<'a>,
+    pub code: FailureCode,
+    /// How many tasks were affected so far.
+    pub tasks: i64,
+    pub since: Timestamp,
+}
+
+impl IncidentFacts<'_> {
+    fn message(&self, about: &About<'_>, kind: NoticeKind, tone: Tone, title: &str, text: &str) -> Message {
+        let mut message = about.message(kind, tone, title, text);
+        message.facts = vec![
+            self.cause.fact(),
+            fact("Reason", self.code.as_str()),
+            fact("Tasks affected", &self.tasks.to_string()),
+            fact("Since", &about.time(self.since)),
+        ];
+        message.link = about.link("/tasks");
+        message
+    }
+}
+
+/// Several tasks have failed for one cause; `run` is the one with which that was noticed.
+pub fn incident_begun(about: &About<'_>, incident: &IncidentFacts<'_>, run: i64, reason: &str) -> Message {
+    let text = format!(
+        "{} so far, for the same reason: {reason} {} Until this is over, failures of single tasks for this reason are not \
+         reported.",
+        counted(incident.tasks, "task has failed", "tasks have failed"),
+        incident.code.advice()
+    );
+    let title = format!("Many backups {} fail", incident.cause.which());
+    let mut message = incident.message(about, NoticeKind::IncidentBegun, Tone::Bad, &title, &text);
+    message.link = about.link(&format!("/runs/{run}"));
+    message
+}
+
+/// Many more tasks are affected than were reported.
+pub fn incident_grown(about: &About<'_>, incident: &IncidentFacts<'_>) -> Message {
+    let tasks = counted(incident.tasks, "task has failed", "tasks have failed");
+    let text = format!("By now, {tasks} for the same reason. {}", incident.code.advice());
+    let title = format!("More backups {} fail", incident.cause.which());
+    incident.message(about, NoticeKind::IncidentBegun, Tone::Bad, &title, &text)
+}
+
+/// None of the tasks fails for this cause any more.
+pub fn incident_ended(about: &About<'_>, incident: &IncidentFacts<'_>) -> Message {
+    let tasks = counted(incident.tasks, "task that had failed", "tasks that had failed");
+    let text = format!("None of the {tasks} fails for this reason any more. Tasks that are paused do not count.");
+    let title = format!("Backups {} no longer fail", incident.cause.which());
+    incident.message(about, NoticeKind::IncidentEnded, Tone::Good, &title, &text)
+}
+
 pub fn token_expiring(about: &About<'_>, name: &str, expires_at: Timestamp) -> Message {
     let text = format!(
         "Anything that uses it will be refused from {} on. Create a new token on the account page and replace it.",
@@ -357,6 +438,6 @@ pub fn digest(messages: &[Message]) -> Option<Message> {
 
 /// The account page of the installation that a link leads to.
 fn base_of(link: &str) -> String {
-    let end = ["/runs/", "/tasks/", "/account"].iter().filter_map(|page| link.rfind(page)).min().unwrap_or(link.len());
+    let end = ["/runs/", "/tasks", "/account"].iter().filter_map(|page| link.rfind(page)).min().unwrap_or(link.len());
     format!("{}/account", &link[..end])
 }

@@ -12,8 +12,9 @@ mod text;
 
 pub use channels::Channel;
 pub use compose::{
-    About, BackupDamaged, Outcome, RunEnded, TaskFacts, backup_suspicious, destination_unreachable, digest,
-    host_key_changed, missed, overdue, run_ended, server_unreachable, test_message, token_expiring,
+    About, BackupDamaged, IncidentCause, IncidentFacts, Outcome, RunEnded, TaskFacts, backup_suspicious,
+    destination_unreachable, digest, host_key_changed, incident_begun, incident_ended, incident_grown, missed, overdue,
+    run_ended, server_unreachable, test_message, token_expiring,
 };
 pub use message::{Fact, Item, Message, NoticeContent, Ping, Tone};
 pub use sender::{MAILS_AT_ONCE, Refusal, Security, Sender, Settings, Smtp, is_mail_sender};

@@ -2,14 +2,18 @@
 
 use std::io;
 
-/// `Unavailable` is temporary and becomes a 503, as do `DiskFull`, `ReadOnly`, `Damaged` and `Gone`, which an
-/// operator can resolve; `Conflict` is a unique value that is taken; `InUse` is a row that others refer to; `NotText` is a text that
+/// `Unavailable` is temporary and becomes a 503, as do `Refused`, `Unreadable`, `DiskFull`, `ReadOnly`, `Damaged` and
+/// `Gone`, which an operator can resolve; `Conflict` is a unique value that is taken; `InUse` is a row that others refer to; `NotText` is a text that
 /// PostgreSQL cannot store, which is the client's fault; `Sealed` is a secret that cannot be opened; `Broken` is a bug
 /// in Holdfast.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the database is not available: {0}")]
     Unavailable(String),
+    #[error("{}: {text}", .refusal.advice())]
+    Refused { refusal: ConnectRefusal, text: String },
+    #[error("the database cannot be read or written: {0}")]
+    Unreadable(String),
     #[error("the disk of the database is full: {0}")]
     DiskFull(String),
     #[error("the database is read-only: {0}")]
@@ -34,8 +38,52 @@ impl StoreError {
     /// The database itself cannot be used, whatever was asked of it.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
-            Self::Unavailable(_) | Self::DiskFull(_) | Self::ReadOnly(_) | Self::Damaged(_) | Self::Gone(_) => true,
+            Self::Unavailable(_)
+            | Self::Refused { .. }
+            | Self::Unreadable(_)
+            | Self::DiskFull(_)
+            | Self::ReadOnly(_)
+            | Self::Damaged(_)
+            | Self::Gone(_) => true,
             Self::Conflict | Self::InUse | Self::NotText | Self::Sealed(_) | Self::Broken(_) => false,
+        }
+    }
+}
+
+/// Why PostgreSQL answers but accepts no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectRefusal {
+    Login,
+    NoDatabase,
+    TooManyConnections,
+    /// It is starting, stopping or recovering.
+    NotRunning,
+}
+
+impl ConnectRefusal {
+    fn of(code: Option<&str>) -> Option<Self> {
+        match code? {
+            "28000" | "28P01" => Some(Self::Login),
+            "3D000" => Some(Self::NoDatabase),
+            "53300" => Some(Self::TooManyConnections),
+            "57P03" => Some(Self::NotRunning),
+            _ => None,
+        }
+    }
+
+    /// What is wrong, and what to do.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Login => {
+                "PostgreSQL does not accept the user or the password of the database URL; correct HOLDFAST_DATABASE_URL"
+            }
+            Self::NoDatabase => {
+                "PostgreSQL does not have the database of the database URL; create it, or correct HOLDFAST_DATABASE_URL"
+            }
+            Self::TooManyConnections => {
+                "PostgreSQL accepts no more connections; raise its limit, or lower HOLDFAST_DATABASE_CONNECTIONS"
+            }
+            Self::NotRunning => "PostgreSQL is starting, stopping or recovering; wait until it accepts connections",
         }
     }
 }
@@ -82,8 +130,12 @@ impl From<sqlx::Error> for StoreError {
                 _ if is_disk_full(database.code().as_deref()) => Self::DiskFull(database.message().to_owned()),
                 _ if is_read_only(database.code().as_deref()) => Self::ReadOnly(database.message().to_owned()),
                 _ if is_damaged(database.code().as_deref()) => Self::Damaged(database.message().to_owned()),
-                _ if is_passing(database.code().as_deref()) => Self::Unavailable(database.message().to_owned()),
-                _ => Self::Broken(database.message().to_owned()),
+                _ if is_unreadable(database.code().as_deref()) => Self::Unreadable(database.message().to_owned()),
+                _ => match ConnectRefusal::of(database.code().as_deref()) {
+                    Some(refusal) => Self::Refused { refusal, text: database.message().to_owned() },
+                    None if is_passing(database.code().as_deref()) => Self::Unavailable(database.message().to_owned()),
+                    None => Self::Broken(database.message().to_owned()),
+                },
             },
             E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) => {
                 Self::Unavailable(error.to_string())
@@ -119,11 +171,16 @@ fn is_damaged(code: Option<&str>) -> bool {
     matches!(sqlite_code(code), Some(11 | 26)) || matches!(code, Some("XX001" | "XX002" | "58030"))
 }
 
-/// SQLite: busy, locked, I/O error, cannot open. PostgreSQL: connection, transaction rollback, resources, operator
+/// SQLite: I/O error, such as a disk that fails, a file system that became read-only, or an exceeded quota.
+fn is_unreadable(code: Option<&str>) -> bool {
+    sqlite_code(code) == Some(10)
+}
+
+/// SQLite: busy, locked, cannot open. PostgreSQL: connection, transaction rollback, resources, operator
 /// intervention, lock timeout.
 fn is_passing(code: Option<&str>) -> bool {
     if let Some(number) = sqlite_code(code) {
-        return matches!(number, 5 | 6 | 10 | 14);
+        return matches!(number, 5 | 6 | 14);
     }
     let classes = ["08", "40", "53", "57"];
     code.is_some_and(|code| code == "55P03" || classes.iter().any(|class| code.starts_with(class)))
@@ -135,16 +192,29 @@ mod tests {
 
     #[test]
     fn temporary_errors_are_distinguished_from_bugs() {
-        for code in ["5", "517", "10", "57P01", "08006", "40P01", "53300", "55P03"] {
+        for code in ["5", "517", "57P01", "08006", "40P01", "53300", "55P03"] {
             assert!(is_passing(Some(code)), "{code}");
         }
-        for code in ["1", "19", "42601", "23505", "22021"] {
+        for code in ["1", "10", "778", "19", "42601", "23505", "22021"] {
             assert!(!is_passing(Some(code)), "{code}");
         }
         assert!(["13", "53100"].iter().all(|code| is_disk_full(Some(code))));
         assert!(["8", "1032", "25006"].iter().all(|code| is_read_only(Some(code))));
         assert!(["11", "267", "26", "XX001", "58030"].iter().all(|code| is_damaged(Some(code))));
         assert!(["1", "10", "42601", "53100"].iter().all(|code| !is_damaged(Some(code))));
+        assert!(["10", "778", "2570"].iter().all(|code| is_unreadable(Some(code))));
+        assert!(["1", "13", "53300"].iter().all(|code| !is_unreadable(Some(code))));
         assert!(["1", "53300", "42501"].iter().all(|code| !is_disk_full(Some(code)) && !is_read_only(Some(code))));
+    }
+
+    #[test]
+    fn what_postgresql_refuses_a_connection_for_is_named() {
+        use ConnectRefusal as R;
+        let expected = [("28P01", R::Login), ("28000", R::Login), ("3D000", R::NoDatabase)];
+        let expected = expected.into_iter().chain([("53300", R::TooManyConnections), ("57P03", R::NotRunning)]);
+        for (code, refusal) in expected {
+            assert_eq!(ConnectRefusal::of(Some(code)), Some(refusal));
+        }
+        assert!(["57P01", "14", "08006"].iter().all(|code| ConnectRefusal::of(Some(code)).is_none()));
     }
 }

@@ -50,6 +50,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(SEARCH_LABELS, "0022_search_labels.sql"),
     migration!(23, "0023_removed_backups.sql"),
     migration!(24, "0024_events.sql"),
+    migration!(26, "0026_incidents.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
@@ -250,8 +251,8 @@ a \\n "b"
         assert_eq!(files.path, "/srv/ü \"x\" \\\\n");
         assert_eq!(files.excluded, ["*.log", "a \\\\n \"b\"", "ü/c"]);
         assert!(files.one_file_system);
-        let Schedule { frequency, time, day_of_week, day_of_month, cron, zone } = &specs[0].schedule;
-        assert_eq!(*zone, None);
+        let Schedule { frequency, time, day_of_week, day_of_month, cron, zone, spread } = &specs[0].schedule;
+        assert_eq!((zone, spread), (&None, &None));
         assert_eq!((*frequency, *time, cron), (Frequency::Weekly, TimeOfDay::parse("03:07"), &None));
         assert_eq!((*day_of_week, *day_of_month), (6, 28));
         let storage = &specs[0].storage;

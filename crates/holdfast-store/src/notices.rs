@@ -2,7 +2,7 @@
 //! delivered, superseded or given up.
 
 use holdfast_core::Timestamp;
-use holdfast_core::ids::{NoticeId, StreamId, TaskId, UserId};
+use holdfast_core::ids::{IncidentId, NoticeId, StreamId, TaskId, UserId};
 use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
 use holdfast_core::page::Page;
 use holdfast_core::run;
@@ -334,6 +334,8 @@ pub struct Subject {
     /// The trouble that was last reported to users, unless the task has succeeded since.
     pub told_code: Option<DbWord<Trouble>>,
     pub told_at: Option<DbTime>,
+    /// The incident that the task is part of and has not recovered from.
+    pub incident_id: Option<i64>,
     pub timezone: String,
     pub quiet_from: Option<String>,
     pub quiet_until: Option<String>,
@@ -344,10 +346,11 @@ pub async fn find_subject(tx: &mut Tx, task: TaskId) -> Result<Option<Subject>> 
         tx,
         Subject,
         "SELECT t.id, t.user_id, t.label, s.label AS server_label, d.label AS destination_label, t.streams_count,
-             (t.heartbeat_sealed IS NOT NULL) AS has_heartbeat, t.next_run_at, t.told_code, t.told_at, u.timezone,
-             u.quiet_from, u.quiet_until
+             (t.heartbeat_sealed IS NOT NULL) AS has_heartbeat, t.next_run_at, t.told_code, t.told_at,
+             x.incident_id, u.timezone, u.quiet_from, u.quiet_until
          FROM backup_tasks t JOIN remote_servers s ON s.id = t.remote_server_id
              JOIN backup_destinations d ON d.id = t.backup_destination_id JOIN users u ON u.id = t.user_id
+             LEFT JOIN incident_tasks x ON x.task_id = t.id AND NOT x.has_recovered
          WHERE t.id = $1",
         task.0
     )
@@ -370,6 +373,10 @@ pub enum Audience {
     Server(holdfast_core::ids::ServerId),
     Destination(holdfast_core::ids::DestinationId),
     User(UserId),
+    /// Those of every task that is or was part of the incident.
+    IncidentTasks(IncidentId),
+    /// Those that were told of the incident.
+    Incident(IncidentId),
 }
 
 /// The query for listeners; on PostgreSQL it prevents the streams from being deleted before their notices are written.
@@ -409,6 +416,16 @@ pub async fn list_listeners(tx: &mut Tx, audience: Audience) -> Result<Vec<Liste
             ),
         ),
         Audience::User(user) => (user.0, listeners!("s.user_id = $1")),
+        Audience::IncidentTasks(incident) => (
+            incident.0,
+            listeners!(
+                "s.id IN (SELECT x.stream_id FROM task_streams x JOIN incident_tasks i ON i.task_id = x.task_id
+                     WHERE i.incident_id = $1)"
+            ),
+        ),
+        Audience::Incident(incident) => {
+            (incident.0, listeners!("s.id IN (SELECT x.stream_id FROM incident_streams x WHERE x.incident_id = $1)"))
+        }
     };
     let sql = if tx.is_sqlite() { sql } else { shared };
     fetch_all!(tx, Listener, sql, id)

@@ -55,7 +55,10 @@ pub(crate) fn open<O: ConnectOptions<Connection: Sized>>(options: O, size: u32, 
 
 pub(crate) async fn acquire<O: ConnectOptions<Connection: Sized>>(pool: &Pool<O>) -> Result<Pooled<O>, StoreError> {
     pool.get().await.map_err(|error| match error {
-        managed::PoolError::Backend(error) => StoreError::Unavailable(error.to_string()),
+        managed::PoolError::Backend(error) => match StoreError::from(error) {
+            error if error.is_outage() => error,
+            error => StoreError::Unavailable(error.to_string()),
+        },
         error => StoreError::Unavailable(error.to_string()),
     })
 }

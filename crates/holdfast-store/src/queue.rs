@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use holdfast_core::ids::{RunId, ServerId, UserId};
+use holdfast_core::ids::{DestinationId, RunId, ServerId, UserId};
 use holdfast_core::queue::{Access, Chooser, ConcurrencyLimits, Load, LongRunCapacity, Share};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, lease};
@@ -14,12 +14,13 @@ use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Result, StoreError, Tx, spec};
 
-/// The user and the server that a run counts against, and what it reads or writes there.
+/// The user, the server and the destination that a run counts against, and what it reads or writes on the server.
 #[derive(Debug, Clone, sqlx::FromRow)]
 struct LoadRow {
     id: i64,
     user_id: i64,
     load_server_id: Option<i64>,
+    load_destination_id: Option<i64>,
     turn: i64,
     is_restore: bool,
     restore_path: Option<String>,
@@ -33,7 +34,12 @@ struct LoadRow {
 impl LoadRow {
     fn load(&self) -> Load {
         let access = self.host.host().zip(self.access());
-        Load { user: UserId(self.user_id), server: self.load_server_id.map(ServerId), access }
+        Load {
+            user: UserId(self.user_id),
+            server: self.load_server_id.map(ServerId),
+            destination: self.load_destination_id.map(DestinationId),
+            access,
+        }
     }
 
     fn access(&self) -> Option<Access> {
@@ -65,13 +71,15 @@ const RESERVED_FOR_OTHERS: usize = 2;
 macro_rules! loads {
     ($condition:literal) => {
         concat!(
-            "SELECT r.id, r.user_id, r.load_server_id, r.turn, w.run_id IS NOT NULL AS is_restore,
+            "SELECT r.id, r.user_id, r.load_server_id,
+                 COALESCE(t.backup_destination_id, r.destination_id, c.destination_id) AS load_destination_id, r.turn, w.run_id IS NOT NULL AS is_restore,
                  w.path AS restore_path, w.database_name AS restore_database, b.content AS restore_content,
                  t.spec AS task_spec, ",
             host_columns!(),
             " FROM runs r
              LEFT JOIN restores w ON w.run_id = r.id AND NOT w.dry_run
              LEFT JOIN backups b ON b.id = r.backup_id
+             LEFT JOIN backup_copies c ON c.backup_id = r.backup_id AND c.position = 0
              LEFT JOIN backup_tasks t ON t.id = r.task_id AND r.kind = 'backup'
              LEFT JOIN remote_servers s ON s.id = r.load_server_id
              LEFT JOIN remote_servers j ON j.id = s.jump_server_id

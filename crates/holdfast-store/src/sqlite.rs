@@ -287,9 +287,12 @@ impl WriteGuard {
             match receiver.await {
                 Ok(Ok(())) => Ok(()),
                 // Whatever the error was, the work that is lost here can be tried again.
-                Ok(Err(error @ (StoreError::DiskFull(_) | StoreError::ReadOnly(_) | StoreError::Damaged(_)))) => {
-                    Err(error)
-                }
+                Ok(Err(
+                    error @ (StoreError::DiskFull(_)
+                    | StoreError::ReadOnly(_)
+                    | StoreError::Damaged(_)
+                    | StoreError::Unreadable(_)),
+                )) => Err(error),
                 Ok(Err(error)) => Err(StoreError::Unavailable(error.to_string())),
                 Err(_) => Err(StoreError::Unavailable("the database was closed before the commit".to_owned())),
             }

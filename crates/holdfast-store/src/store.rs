@@ -185,7 +185,10 @@ impl Pools {
         let pool = pool::open(connect.clone(), options.max_connections, options.acquire_timeout);
         // Connects here rather than on the first request, so that a wrong address prevents the start.
         let first = pool::acquire(&pool).await;
-        first.map(drop).map_err(|error| StartError::Database(format!("cannot reach PostgreSQL: {error}")))?;
+        first.map(drop).map_err(|error| match error {
+            StoreError::Refused { .. } => StartError::Database(error.to_string()),
+            error => StartError::Database(format!("cannot reach PostgreSQL: {error}")),
+        })?;
         Ok(Self::Postgres { pool, connect: Box::new(connect) })
     }
 

@@ -18,7 +18,7 @@ use crate::sqlite::{self, WriteGuard};
 /// connection; the SQL text is the same for both.
 macro_rules! with_conn {
     ($tx:expr, $conn:ident => $body:expr) => {{
-        let result = match $tx.backend() {
+        let result = match $tx.begin_statement() {
             $crate::tx::Backend::Sqlite($conn) => {
                 type Db = sqlx::Sqlite;
                 $body
@@ -83,6 +83,9 @@ pub struct Tx {
     failed: bool,
     /// The connection itself failed and must not be used again.
     broken: bool,
+    /// A statement was sent, and its result has not been read. If that never happens, because whoever waited for it has
+    /// given up, the connection is not used again.
+    is_under_way: bool,
 }
 
 enum Inner {
@@ -99,7 +102,7 @@ pub(crate) enum Backend<'a> {
 
 impl Tx {
     fn new(inner: Inner, sealer: Arc<Sealer>, damage: Arc<Damage>) -> Self {
-        Self { inner: Some(inner), sealer, damage, failed: false, broken: false }
+        Self { inner: Some(inner), sealer, damage, failed: false, broken: false, is_under_way: false }
     }
 
     pub(crate) async fn read_sqlite(
@@ -162,12 +165,18 @@ impl Tx {
         }
     }
 
+    pub(crate) fn begin_statement(&mut self) -> Backend<'_> {
+        self.is_under_way = true;
+        self.backend()
+    }
+
     pub(crate) fn is_sqlite(&self) -> bool {
         matches!(self.inner, Some(Inner::SqliteRead(_) | Inner::SqliteWrite(_)))
     }
 
     /// Classifies a statement's error, and remembers what it means for the connection.
     pub(crate) fn checked<T>(&mut self, result: std::result::Result<T, sqlx::Error>) -> Result<T> {
+        self.is_under_way = false;
         result.map_err(|error| {
             let error = StoreError::from(error);
             self.damage.note(&error);
@@ -194,11 +203,12 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
+        let is_unusable = self.broken || self.is_under_way;
         match self.inner.take() {
             // The writer undoes abandoned work by itself, and keeps its one connection.
             None | Some(Inner::SqliteWrite(_)) => {}
-            Some(Inner::SqliteRead(connection)) if self.broken => drop(Pooled::take(connection)),
-            Some(Inner::PostgresRead(connection) | Inner::PostgresWrite(connection)) if self.broken => {
+            Some(Inner::SqliteRead(connection)) if is_unusable => drop(Pooled::take(connection)),
+            Some(Inner::PostgresRead(connection) | Inner::PostgresWrite(connection)) if is_unusable => {
                 drop(Pooled::take(connection));
             }
             Some(Inner::SqliteRead(_) | Inner::PostgresRead(_)) => {}

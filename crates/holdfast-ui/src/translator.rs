@@ -157,6 +157,7 @@ impl Translator {
                 OutageCause::DiskFull => "problem-disk-full-text",
                 OutageCause::ReadOnly => "problem-read-only-text",
                 OutageCause::Damaged => "problem-damaged-text",
+                OutageCause::Unreadable => "problem-unreadable-text",
             }),
             AppError::Internal(_) => self.say("problem-internal-text"),
             AppError::Unauthenticated => self.say("problem-forbidden"),

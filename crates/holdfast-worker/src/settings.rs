@@ -8,7 +8,7 @@ use holdfast_core::queue::ConcurrencyLimits;
 pub struct Settings {
     /// How many long runs one worker executes at a time.
     pub runs_at_once: usize,
-    /// Limits on concurrent runs across all workers, by server and by user.
+    /// Limits on concurrent runs across all workers, by server, destination and user.
     pub at_once: ConcurrencyLimits,
     /// How long a check, a test or a probe may take as a whole.
     pub short_limit: Duration,
@@ -16,6 +16,8 @@ pub struct Settings {
     pub lease: Duration,
     /// How long after a temporary failure a run is retried once; zero means never.
     pub retry_after: Duration,
+    /// How many tasks that fail for one cause at about the same time are reported together; zero means never.
+    pub incident_tasks: usize,
     /// For how many days logs are kept; zero keeps them all.
     pub keep_logs_days: u32,
     /// For how many days records of backups are kept after they were removed; zero keeps them all.
@@ -40,10 +42,11 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             runs_at_once: 8,
-            at_once: ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 4 },
+            at_once: ConcurrencyLimits { per_server: 2, per_destination: 8, per_user: 4, checks_per_user: 4 },
             short_limit: Duration::from_secs(90),
             lease: Duration::from_secs(60),
             retry_after: Duration::from_secs(60),
+            incident_tasks: 3,
             keep_logs_days: 400,
             keep_removed_days: 90,
             keep_notices_days: 90,

@@ -137,7 +137,7 @@ impl Worker {
     pub fn new(parts: Parts) -> Self {
         let Parts { app, engine, folder, settings, sender } = parts;
         let halt = CancellationToken::new();
-        let outbox = Outbox::new(sender.base_url());
+        let outbox = Outbox::new(sender.base_url(), settings.incident_tasks);
         let services = Services { app, engine, planner: Planner { folder }, settings, halt, outbox, sender };
         let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
         let started = services.app.now();
@@ -293,6 +293,7 @@ impl Worker {
         let has_more = expiry::delete(&self.services, is_time_for_logs).await?;
         self.has_more_logs.store(has_more, Ordering::Relaxed);
         warnings::tell_of_tokens(&self.services).await?;
+        warnings::tell_of_incidents(&self.services).await?;
         due_reads::queue(&self.services).await
     }
 
@@ -329,7 +330,7 @@ impl Worker {
     async fn end_lost_and_queue_due(&self) -> Result<(queue::Waiting, usize)> {
         let app = self.app();
         let now = app.now();
-        let waiting = queue::find_waiting(&mut app.store.read().await?, now).await?;
+        let waiting = self.find_waiting(now).await?;
         for lost in self.find_lost(waiting).await? {
             runs::fail_lost(&self.services, &lost).await?;
         }
@@ -343,6 +344,16 @@ impl Worker {
             warnings::tell_of_overdue(&self.services).await?;
         }
         Ok((waiting, queued))
+    }
+
+    /// What there is to do; during maintenance, nothing that contacts a destination or reports that nothing runs.
+    async fn find_waiting(&self, now: Timestamp) -> Result<queue::Waiting> {
+        let found = queue::find_waiting(&mut self.app().store.read().await?, now).await?;
+        let may_pause = found.has_removal || found.has_upload || found.has_catalogue || found.has_overdue;
+        if !may_pause || maintenance::until(self.app()).await?.is_none() {
+            return Ok(found);
+        }
+        Ok(queue::Waiting { has_removal: false, has_upload: false, has_catalogue: false, has_overdue: false, ..found })
     }
 
     /// Runs whose workers have sent no heartbeat for the length of a lease, as far as this worker has observed.

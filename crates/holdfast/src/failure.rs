@@ -116,7 +116,7 @@ impl From<AppError> for Failure {
             AppError::Invalid(errors) => Self::settings(errors.english_line()),
             AppError::Unavailable(Outage { cause, reason }) => {
                 let code = match cause {
-                    OutageCause::Busy | OutageCause::Damaged => DATABASE,
+                    OutageCause::Busy | OutageCause::Damaged | OutageCause::Unreadable => DATABASE,
                     OutageCause::DiskFull => DISK_FULL,
                     OutageCause::ReadOnly => PERMISSION,
                 };

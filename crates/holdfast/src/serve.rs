@@ -150,7 +150,9 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
     let parts = open_service(&settings).await?;
     warn_of_open_folder(&settings);
     let app = parts.app.clone();
-    serve_operations(&settings, &app, &metrics, &stop).await?;
+    // Health checks and metrics are answered until the last run has ended.
+    let close_listener = CancellationToken::new();
+    serve_operations(&settings, &app, &metrics, &close_listener).await?;
     say!("The Holdfast worker is running. Stop with Ctrl-C.");
     tokio::spawn(health::watch_database(app.clone(), stop.clone()));
     let running = holdfast_worker::supervise(parts, stop.clone());
@@ -158,11 +160,13 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
     tokio::select! {
         () = &mut running => {}
         () = stop.cancelled() => {
+            app.begin_stopping();
             if tokio::time::timeout(settings.work.shutdown + AFTERWARDS, &mut running).await.is_err() {
                 tracing::warn!("work did not finish in time; it will be recovered at the next start");
             }
         }
     }
+    close_listener.cancel();
     close(&app).await;
     Ok(())
 }

@@ -62,6 +62,11 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_WORKERS", "1", "Workers inside `serve`; 0 leaves runs to `holdfast worker` processes"),
     plain("HOLDFAST_RUNS_AT_ONCE", "8", "Maximum number of concurrent runs per worker"),
     plain("HOLDFAST_RUNS_PER_SERVER", "2", "Concurrent backups and restores per server, across all workers"),
+    plain(
+        "HOLDFAST_DESTINATION_RUNS",
+        "8",
+        "Concurrent backups, restores, verifications and inventories per destination, across all workers",
+    ),
     plain("HOLDFAST_RUNS_PER_USER", "4", "Concurrent backups, restores and verifications per user, across all workers"),
     plain(
         "HOLDFAST_CHECKS_PER_USER",
@@ -71,6 +76,11 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_CHECK_SECS", "90", "Time limit for a check, test or probe"),
     plain("HOLDFAST_LEASE_SECS", "60", "How long a worker may be silent before it loses its runs"),
     plain("HOLDFAST_RETRY_SECS", "60", "Wait before the one retry of a backup that failed temporarily; 0 is never"),
+    plain(
+        "HOLDFAST_INCIDENT_TASKS",
+        "3",
+        "How many tasks that fail for one cause within ten minutes are reported in one message; 0 is never",
+    ),
     plain("HOLDFAST_KEEP_LOGS_DAYS", "400", "How long logs are kept; 0 keeps them forever"),
     plain("HOLDFAST_KEEP_REMOVED_DAYS", "90", "How long removed backups stay on record; 0 keeps them forever"),
     plain("HOLDFAST_KEEP_NOTICES_DAYS", "90", "How long notices are kept; 0 keeps them forever"),
@@ -427,12 +437,14 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
         runs_at_once: count("HOLDFAST_RUNS_AT_ONCE")?,
         at_once: ConcurrencyLimits {
             per_server: count("HOLDFAST_RUNS_PER_SERVER")?,
+            per_destination: count("HOLDFAST_DESTINATION_RUNS")?,
             per_user: count("HOLDFAST_RUNS_PER_USER")?,
             checks_per_user: count("HOLDFAST_CHECKS_PER_USER")?,
         },
         short_limit: seconds("HOLDFAST_CHECK_SECS", 1, 3600)?,
         lease: seconds("HOLDFAST_LEASE_SECS", 5, 3600)?,
         retry_after: seconds("HOLDFAST_RETRY_SECS", 0, 86_400)?,
+        incident_tasks: given.number("HOLDFAST_INCIDENT_TASKS", 0, 1000)? as usize,
         keep_logs_days: days("HOLDFAST_KEEP_LOGS_DAYS")?,
         keep_removed_days: days("HOLDFAST_KEEP_REMOVED_DAYS")?,
         keep_notices_days: days("HOLDFAST_KEEP_NOTICES_DAYS")?,

@@ -120,7 +120,7 @@ on_both_engines! {
         let path = format!("/api/backup-destinations/{id}");
         user.client.act(&format!("{path}/check")).await.expect(202);
         let mut tx = app.app.store.begin().await.unwrap();
-        let limits = ConcurrencyLimits { per_server: 1, per_user: 1, checks_per_user: 1 };
+        let limits = ConcurrencyLimits { per_server: 1, per_destination: 9, per_user: 1, checks_per_user: 1 };
         let places = LongRunCapacity { free: 1, reserved: 0 };
         let (room, now) = (Capacity { long: places, short: 1 }, app.app.now());
         let claimed = holdfast_store::queue::claim(&mut tx, "worker", room, limits, now, now).await;

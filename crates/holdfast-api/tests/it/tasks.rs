@@ -19,7 +19,8 @@ on_both_engines! {
             "source": {"path": "/var/www", "type": "files", "database_name": null, "database_engine": null,
                 "excluded_tables": null, "excluded_paths": [], "one_file_system": false},
             "schedule": {"frequency": "daily", "scheduled_utc_time": "03:00", "scheduled_local_time": "04:00",
-                "custom_cron": null, "day_of_week": null, "day_of_month": null, "time_to_run_at": "03:00", "timezone": null},
+                "custom_cron": null, "day_of_week": null, "day_of_month": null, "time_to_run_at": "03:00", "timezone": null,
+                "spread_minutes": 0},
             "storage": {"max_backups": 7, "appended_filename": null, "path": "/sites", "format": "archive"},
             "notification_streams_count": 0, "notification_stream_ids": [], "tag_ids": [], "status": "ready",
             "has_encryption_password": false, "has_heartbeat_url": false, "last_run_local_time": null, "last_run_utc_time": null,
@@ -47,7 +48,16 @@ on_both_engines! {
         assert_eq!(renamed["schedule"], *schedule);
         let errors = user.client.put(&path, json!({"timezone": "Mars/Olympus"})).await.error_of("timezone");
         assert_eq!(errors, "The timezone field must be a valid timezone.");
-        let utc = user.client.put(&path, json!({"timezone": null})).await.data(200);
+        let spread = user.client.put(&path, json!({"spread_minutes": 30, "timezone": null})).await.data(200);
+        assert_eq!((&spread["schedule"]["spread_minutes"], &spread["schedule"]["scheduled_utc_time"]), (&json!(30), &json!("03:00")));
+        let shifted = next().await;
+        let range = "2025-03-04T02:30:00".."2025-03-04T03:30:01";
+        assert!(range.contains(&shifted.as_str().unwrap()), "{shifted}");
+        user.client.put(&path, json!({"frequency": "daily"})).await.expect(200);
+        assert_eq!(next().await, shifted, "the shift stays");
+        let errors = user.client.put(&path, json!({"spread_minutes": 720})).await.error_of("spread_minutes");
+        assert_eq!(errors, "The spread minutes field must be between 0 and 719.");
+        let utc = user.client.put(&path, json!({"timezone": null, "spread_minutes": 0})).await.data(200);
         assert_eq!((&utc["schedule"]["timezone"], &utc["schedule"]["scheduled_utc_time"]), (&json!(null), &json!("03:00")));
         assert!(next().await.as_str().unwrap().contains("2025-03-04T03:00:00"), "{}", next().await);
     }

@@ -4,8 +4,8 @@ use holdfast_core::clock::{self, Zone};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Secret, Timestamp};
 use holdfast_notify::{
-    About, BackupDamaged, Channel, DayLine, Message, NoticeContent, Outcome, RunEnded, Sender, Settings, Smtp, Summary,
-    TaskFacts, TaskLine,
+    About, BackupDamaged, Channel, DayLine, IncidentCause, IncidentFacts, Message, NoticeContent, Outcome, RunEnded,
+    Sender, Settings, Smtp, Summary, TaskFacts, TaskLine,
 };
 use holdfast_testkit::{MailServer, Receiver};
 use serde_json::{Value, json};
@@ -53,6 +53,8 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
     };
     let failed = |code, reason, is_reminder, is_paused| Outcome::Failed { code, reason, is_reminder, is_paused };
     let refused = "Connecting to web-1 (port 22) was refused.";
+    let incident =
+        |cause, tasks| IncidentFacts { cause, code: FailureCode::Connect, tasks, since: at("2025-03-03T02:00:00Z") };
     let run = |outcome, warnings| holdfast_notify::run_ended(about, &task, &ended(outcome, warnings));
     let damaged = BackupDamaged {
         task: "Website",
@@ -106,6 +108,15 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
                 FailureCode::DestinationDenied,
                 "the secret key is wrong (403 SignatureDoesNotMatch)",
             ),
+        ),
+        (
+            "incident-begun",
+            holdfast_notify::incident_begun(about, &incident(IncidentCause::Server("web-1"), 3), 48, refused),
+        ),
+        ("incident-grown", holdfast_notify::incident_grown(about, &incident(IncidentCause::Servers, 500))),
+        (
+            "incident-ended",
+            holdfast_notify::incident_ended(about, &incident(IncidentCause::Destination("Offsite"), 12)),
         ),
         ("token", holdfast_notify::token_expiring(about, "deploy", at("2025-03-09T12:00:00Z"))),
         ("test", holdfast_notify::test_message(about, "ops")),

@@ -104,7 +104,7 @@ on_both_engines! {
                     let mut tx = app.store.begin().await.unwrap();
                     let now = app.now();
                     let until = now + std::time::Duration::from_secs(60);
-                    let (name, limits) = (format!("worker {number}"), ConcurrencyLimits { per_server: 2, per_user: 4, checks_per_user: 100 });
+                    let (name, limits) = (format!("worker {number}"), ConcurrencyLimits { per_server: 2, per_destination: 100, per_user: 4, checks_per_user: 100 });
                     let claimed = queue::claim(&mut tx, &name, Capacity { long: ONE_PLACE, short: 1 + number % 3 }, limits, until, now).await.unwrap();
                     let waiting = queue::find_waiting(&mut tx, now).await.unwrap().has_queued_run;
                     tx.commit().await.unwrap();
@@ -129,7 +129,7 @@ on_both_engines! {
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
         let mut tx = app.app.store.begin().await.unwrap();
         let now = app.app.now();
-        let limits = ConcurrencyLimits { per_server: 1, per_user: 1, checks_per_user: 100 };
+        let limits = ConcurrencyLimits { per_server: 1, per_destination: 100, per_user: 1, checks_per_user: 100 };
         let run = queue::claim(&mut tx, "lost", Capacity { long: ONE_PLACE, short: 0 }, limits, now, now).await.unwrap().remove(0);
         tx.commit().await.unwrap();
         app.pass_secs(62).await;

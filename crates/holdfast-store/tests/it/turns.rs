@@ -6,7 +6,8 @@ use holdfast_store::runs::{self, NewRun};
 use holdfast_testkit::{TestApp, on_both_engines};
 use sqlx::{Connection as _, PgConnection, SqliteConnection};
 
-const LIMITS: ConcurrencyLimits = ConcurrencyLimits { per_server: 9, per_user: 9, checks_per_user: 9 };
+const LIMITS: ConcurrencyLimits =
+    ConcurrencyLimits { per_server: 9, per_destination: 9, per_user: 9, checks_per_user: 9 };
 
 /// Every run: its id, its owner, its turn, and whether it was started.
 async fn stored(app: &TestApp) -> Vec<(i64, i64, i64, bool)> {

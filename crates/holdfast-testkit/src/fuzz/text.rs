@@ -75,6 +75,7 @@ pub fn run_cron(input: &[u8]) -> bool {
         day_of_month: 1,
         cron: Some(cron),
         zone: None,
+        spread: None,
     };
     let mut last = now;
     for _ in 0..3 {

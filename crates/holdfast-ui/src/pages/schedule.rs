@@ -7,6 +7,14 @@ use crate::human::Reader;
 
 /// When a task runs, in words; with the reader's local time if it differs.
 pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
+    let words = nominal_words(reader, schedule);
+    match schedule.spread {
+        None => words,
+        Some(spread) => format!("{words}, {}", reader.t.with("schedule-spread", "minutes", spread.minutes())),
+    }
+}
+
+fn nominal_words(reader: &Reader, schedule: &Schedule) -> String {
     let t = reader.t;
     if let Some(cron) = &schedule.cron {
         let text = match &schedule.zone {

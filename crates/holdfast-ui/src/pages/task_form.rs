@@ -11,7 +11,7 @@ use holdfast_app::{AppError, destinations, probes, servers, streams, tags};
 use holdfast_core::database::DatabaseEngine;
 use holdfast_core::ids::{DestinationId, ServerId, StreamId, TagId};
 use holdfast_core::input::{Errors, Input, Value};
-use holdfast_core::schedule::{self, Frequency, Schedule};
+use holdfast_core::schedule::{self, Frequency, Schedule, Spread};
 use holdfast_core::source::{self, SourceSpec, TaskKind};
 use holdfast_core::task;
 use holdfast_core::{Timestamp, clock, limits, schedule_fields};
@@ -37,12 +37,15 @@ const NEXT_RUNS: usize = 5;
 fn preview(reader: &Reader, form: &Form) -> Markup {
     let mut errors = Errors::default();
     let checked = Schedule::check(&mut errors, &input(form), None, reader.now);
-    let Some(schedule) = checked.filter(|_| errors.is_empty()) else {
+    let Some(mut schedule) = checked.filter(|_| errors.is_empty()) else {
         let errors = without_repeats(&errors);
         let texts: Vec<String> = errors.iter().flat_map(|(_, rules)| rules).map(|rule| reader.t.rule(rule)).collect();
         let html = texts.iter().map(|text| format!("<p class=\"field-error\">{}</p>", escaped(text)));
         return Markup(html.collect());
     };
+    let words = schedule_words(reader, &schedule);
+    // Where in the range its runs are is chosen when it is saved.
+    schedule.spread = None;
     let mut next = Vec::new();
     let mut after = reader.now;
     while let Some(slot) = schedule.next_after(after).filter(|_| next.len() < NEXT_RUNS) {
@@ -51,7 +54,7 @@ fn preview(reader: &Reader, form: &Form) -> Markup {
     }
     Markup(format!(
         "<p><strong>{}</strong></p><p>{}</p><ol>{}</ol>",
-        escaped(&schedule_words(reader, &schedule)),
+        escaped(&words),
         escaped(&reader.t.say("schedule-next")),
         next.concat()
     ))
@@ -332,6 +335,10 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
                 .hint(t.say("task-zone-hint"))
                 .limit(limits::TEXT_CHARS)
                 .suggest(clock::zone_names()),
+            fields
+                .of_type("number", "spread_minutes", t.say("task-spread"))
+                .hint(t.say("task-spread-hint"))
+                .range(0, Spread::MOST_MINUTES),
         ],
     )
     .preview(preview)

@@ -1,19 +1,20 @@
 //! Writes notices in the same transaction as the event they report, so that users are notified if it happened, and only
 //! then. The dispatcher delivers them.
 
-use holdfast_core::clock::{self, Zone};
-use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::Timestamp;
+use holdfast_core::clock;
+use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId};
 use holdfast_core::notice::{self, NoticeKind, Told, Trouble};
 use holdfast_core::run::FailureCode;
-use holdfast_core::{Timestamp, random};
-use holdfast_notify::{About, BackupDamaged, Message, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
+use holdfast_notify::{About, BackupDamaged, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
 use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
 use holdfast_store::runs::RunRow;
-use holdfast_store::{DbTime, DbWord, StoreError, Tx, backups, destinations, servers, tasks, users};
+use holdfast_store::{DbTime, DbWord, Tx, backups, destinations, servers, tasks};
 
 use holdfast_core::clock::later;
 
-type Result<T = ()> = std::result::Result<T, StoreError>;
+use super::incidents::Incidents;
+use super::writing::{self, Owner, Result, new_event, post, tell};
 
 /// An overdue task is reported once a day.
 const OVERDUE_AGAIN_SECS: i64 = notice::OVERDUE_AGAIN.as_secs();
@@ -26,6 +27,7 @@ const OVERDUE_PATIENCE_SECS: i64 = 1_800;
 #[derive(Debug, Clone)]
 pub(crate) struct Outbox {
     base_url: String,
+    pub incidents: Incidents,
 }
 
 /// How a run ended, as reported to users.
@@ -47,32 +49,6 @@ pub(crate) struct EndedBackup<'a> {
     pub is_paused: bool,
 }
 
-/// A user, their time zone, and until when their notices are held back.
-struct Owner {
-    user: UserId,
-    zone: Zone,
-    held_until: Option<Timestamp>,
-}
-
-impl Owner {
-    fn new(user: UserId, timezone: &str, quiet: (Option<&str>, Option<&str>), now: Timestamp) -> Self {
-        let zone = clock::zone_or_utc(timezone);
-        let held_until = users::read_quiet_hours(quiet.0, quiet.1).and_then(|quiet| quiet.end(now, &zone));
-        Self { user, zone, held_until }
-    }
-
-    fn of(subject: &Subject, now: Timestamp) -> Self {
-        let quiet = (subject.quiet_from.as_deref(), subject.quiet_until.as_deref());
-        Self::new(subject.user_id, &subject.timezone, quiet, now)
-    }
-
-    async fn find(tx: &mut Tx, user: UserId, now: Timestamp) -> Result<Option<Self>> {
-        let row = users::find(tx, user).await?;
-        Ok(row
-            .map(|row| Self::new(row.id, &row.timezone, (row.quiet_from.as_deref(), row.quiet_until.as_deref()), now)))
-    }
-}
-
 fn facts(subject: &Subject) -> TaskFacts<'_> {
     TaskFacts {
         label: &subject.label,
@@ -87,12 +63,13 @@ fn told(subject: &Subject) -> Option<Told<Trouble>> {
 }
 
 impl Outbox {
-    pub(crate) fn new(base_url: &str) -> Self {
-        Self { base_url: base_url.to_owned() }
+    /// `incident_tasks` is how many tasks that fail for one cause make an incident.
+    pub(crate) fn new(base_url: &str, incident_tasks: usize) -> Self {
+        Self { base_url: base_url.to_owned(), incidents: Incidents::new(base_url, incident_tasks) }
     }
 
     fn about<'a>(&'a self, event: &'a str, owner: &'a Owner, at: Timestamp) -> About<'a> {
-        About { event, base_url: &self.base_url, zone: &owner.zone, at }
+        writing::about(&self.base_url, event, owner, at)
     }
 
     /// A backup run has ended.
@@ -105,11 +82,19 @@ impl Outbox {
                 let overdue = schedule.and_then(|schedule| notice::overdue_at(&schedule, now));
                 notices::note_success(tx, task, overdue).await?;
                 self.send_ping(tx, &subject, NoticeKind::HeartbeatSuccess, "The backup succeeded.", now).await?;
-                self.succeeded(tx, ending, &subject, now).await
+                self.succeeded(tx, ending, &subject, now).await?;
+                self.incidents.task_succeeded(tx, &subject, now).await
             }
-            Ended::Failed { .. } if ending.will_retry => Ok(()),
             Ended::Failed { code, reason } => {
+                let is_shared = self.incidents.task_failed(tx, ending.run, &subject, (code, reason), now).await?;
+                if ending.will_retry {
+                    return Ok(());
+                }
                 self.send_ping(tx, &subject, NoticeKind::HeartbeatFail, reason, now).await?;
+                // Users were told of the incident, but not that this task is paused.
+                if is_shared && !ending.is_paused {
+                    return Ok(());
+                }
                 self.failed(tx, ending, &subject, (code, reason), now).await
             }
         }
@@ -118,7 +103,8 @@ impl Outbox {
     async fn succeeded(&self, tx: &mut Tx, ending: &EndedBackup<'_>, subject: &Subject, now: Timestamp) -> Result {
         let Ended::Stored { plain_bytes, stored_bytes, entries } = ending.ended else { return Ok(()) };
         let task = subject.id;
-        let was_told = subject.told_code.is_some();
+        // The end of an incident is reported once for all its tasks.
+        let was_told = subject.told_code.is_some() && subject.incident_id.is_none();
         let wants = |listener: &Listener| {
             let kind = notice::success_kind(listener.on_failure, was_told);
             kind.is_wanted(listener.on_success, listener.on_failure).then_some((listener.id, kind))
@@ -258,8 +244,9 @@ impl Outbox {
         }
         let task = row.id;
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
-        // Users who were told today that the task fails know already.
-        let is_known = subject.told_at.is_some_and(|told| now.duration_since(told.0).abs().as_secs() < TOLD_TODAY_SECS);
+        // Users who were told today that the task fails, alone or with others, know already.
+        let is_known = subject.incident_id.is_some()
+            || subject.told_at.is_some_and(|told| now.duration_since(told.0).abs().as_secs() < TOLD_TODAY_SECS);
         if is_known {
             return Ok(());
         }
@@ -399,49 +386,4 @@ impl Outbox {
     pub(crate) fn link(&self, path: &str) -> String {
         format!("{}{path}", self.base_url)
     }
-}
-
-pub(crate) fn new_event() -> String {
-    random::hex(&random::bytes::<8>())
-}
-
-/// Writes a notice for each of the streams that want it.
-async fn tell(
-    tx: &mut Tx,
-    owner: &Owner,
-    listeners: &[Listener],
-    task: Option<TaskId>,
-    kind: NoticeKind,
-    message: &Message,
-    now: Timestamp,
-) -> Result {
-    for listener in listeners.iter().filter(|listener| kind.is_wanted(listener.on_success, listener.on_failure)) {
-        let recipient = Recipient::Stream(listener.id);
-        post(tx, owner, recipient, task, kind, message.clone(), now).await?;
-    }
-    Ok(())
-}
-
-async fn post(
-    tx: &mut Tx,
-    owner: &Owner,
-    recipient: Recipient,
-    task: Option<TaskId>,
-    kind: NoticeKind,
-    message: Message,
-    now: Timestamp,
-) -> Result {
-    let (event, title) = (message.event.clone(), message.title.clone());
-    let content = NoticeContent::Message(message).to_text();
-    let new = NewNotice {
-        owner: owner.user,
-        recipient,
-        task,
-        kind,
-        event: &event,
-        title: &title,
-        content: &content,
-        held_until: owner.held_until,
-    };
-    notices::insert(tx, &new, now).await
 }

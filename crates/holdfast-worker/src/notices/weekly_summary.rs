@@ -11,7 +11,7 @@ use holdfast_store::notices::{self, NewNotice, Recipient};
 use holdfast_store::summaries::{self, TaskWeek};
 use holdfast_store::{DbTime, DbWord, Tx, users};
 
-use crate::notices::outbox::new_event;
+use crate::notices::writing::new_event;
 use crate::services::Services;
 use holdfast_core::clock::later;
 

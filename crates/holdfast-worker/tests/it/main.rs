@@ -11,6 +11,8 @@ mod faults;
 mod files;
 // Dumps of whole servers in the form of the first release.
 mod first_release;
+// Many failures with one cause, reported together.
+mod incidents;
 // Browsing servers and backups, and the overview.
 mod looks;
 // MySQL and MariaDB: restores into servers that have content or are in use.

@@ -29,7 +29,7 @@ async fn run(app: &TestApp, user: &TestUser, task: i64) {
 }
 
 /// The titles of the messages received since the last call.
-fn titles(hook: &Receiver) -> Vec<String> {
+pub fn titles(hook: &Receiver) -> Vec<String> {
     hook.take().iter().map(|received| received.json()["text"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -254,6 +254,11 @@ on_both_engines! {
         let set = user.client.put("/api/notification-settings", quiet).await.data(200);
         assert_eq!(set, json!({"weekly_summary_enabled": false, "quiet_hours": {"from": "22:00", "until": "07:00"}}));
         let tasks = [failing_task(&user, &[one]).await, failing_task(&user, &[one]).await, failing_task(&user, &[two]).await];
+        // Three failures with one cause would be one notice.
+        let path = format!("/api/backup-tasks/{}", tasks[2]);
+        let server = user.client.get(&path).await.data(200)["remote_server_id"].clone();
+        let path = format!("/api/remote-servers/{server}");
+        user.client.put(&path, json!({"ip_address": "nowhere.invalid"})).await.expect(200);
         app.clock.set("2025-03-04T03:00:01Z");
         app.run_until_idle().await;
         assert!(hook.received().is_empty() && other.received().is_empty());
@@ -494,6 +499,8 @@ async fn hanging_channels_do_not_delay_others() {
     const HANGING: usize = 150;
     let mut settings = Settings::default();
     settings.notify.limit = Duration::from_secs(60);
+    // Three tasks fail here, and each stream is to get one notice.
+    settings.work.incident_tasks = 0;
     let app = TestApp::start_with(Engine::Sqlite, settings).await;
     let (ada, bob) = (app.admin("ada").await, app.admin("bob").await);
     let (hanging, fine) = (Receiver::start().await, Receiver::start().await);
@@ -556,7 +563,10 @@ async fn ten_thousand_ended_runs_are_reported_although_workers_die() {
 async fn all_ends_arrive(engine: Engine, ends: usize, crashes: usize) {
     let mut settings = Settings::default();
     settings.work.runs_at_once = 64;
-    settings.work.at_once = ConcurrencyLimits { per_server: 64, per_user: 64, checks_per_user: 100 };
+    // All fail for one cause, and are nevertheless to be reported one by one.
+    settings.work.incident_tasks = 0;
+    settings.work.at_once =
+        ConcurrencyLimits { per_server: 64, per_destination: 64, per_user: 64, checks_per_user: 100 };
     let app = TestApp::start_with(engine, settings).await;
     let user = app.admin("ada").await;
     let hook = Receiver::start().await;

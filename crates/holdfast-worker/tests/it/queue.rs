@@ -11,14 +11,16 @@ use holdfast_store::queue::{self, Capacity};
 use holdfast_store::restores::WriteTarget;
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::{DbTime, audit, due, notices, restores, tasks, users, workers};
-use holdfast_testkit::{Engine, FaultProxy, Settings, TestApp, TestUser, on_both_engines};
+use holdfast_testkit::{Engine, FaultProxy, Receiver, Settings, SshServer, TestApp, TestUser, on_both_engines};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::bench::{Bench, assert_failed};
 use crate::faults::wait_for;
+use crate::notices::stream;
 
-const PLENTY: ConcurrencyLimits = ConcurrencyLimits { per_server: 100, per_user: 100, checks_per_user: 100 };
+const PLENTY: ConcurrencyLimits =
+    ConcurrencyLimits { per_server: 100, per_destination: 100, per_user: 100, checks_per_user: 100 };
 
 /// Claims runs like a worker in another process, without working on them.
 async fn claim(app: &TestApp, room: usize, limits: ConcurrencyLimits) -> Vec<RunRow> {
@@ -258,7 +260,7 @@ on_both_engines! {
         run(&calm, calm_task).await;
         let order: Vec<i64> = claim(&app, 3, PLENTY).await.iter().map(|run| run.subject.task().unwrap().0).collect();
         assert_eq!(order, [busy_tasks[0], calm_task, busy_tasks[1]], "everybody's first before anybody's second");
-        let limits = ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 100 };
+        let limits = ConcurrencyLimits { per_server: 2, per_destination: 100, per_user: 3, checks_per_user: 100 };
         assert_eq!(claim(&app, 10, limits).await.len(), 1, "the busy one has two, and may have three");
         // A check does not wait for other runs.
         busy.client.act(&format!("/api/remote-servers/{}/check", busy.server().await)).await.expect(202);
@@ -299,13 +301,43 @@ on_both_engines! {
         }
         let other = user.task().await;
         run(&user, other).await;
-        let limits = ConcurrencyLimits { per_server: 2, per_user: 10, checks_per_user: 100 };
+        let limits = ConcurrencyLimits { per_server: 2, per_destination: 100, per_user: 10, checks_per_user: 100 };
         let claimed = claim(&app, 10, limits).await;
         assert_eq!(claimed.len(), 3, "two of the one server, one of the other");
         assert!(claimed.iter().any(|run| run.subject.task() == Some(TaskId(other))), "those behind do not wait for those that must");
         assert_eq!(claim(&app, 10, limits).await.len(), 0);
         end(&app, &claimed[0], RunStatus::Failed).await;
         assert_eq!(claim(&app, 10, limits).await.len(), 1);
+    }
+
+    async fn a_destination_has_no_more_runs_than_it_may(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut body = user.task_body().await;
+        let mut tasks = Vec::new();
+        for _ in 0..4 {
+            body["remote_server_id"] = json!(user.server().await);
+            tasks.push(user.client.post("/api/backup-tasks", body.clone()).await.id(201));
+        }
+        let other = user.task().await;
+        for task in tasks.iter().chain([&other]) {
+            run(&user, *task).await;
+        }
+        let limits = ConcurrencyLimits { per_destination: 2, ..PLENTY };
+        let claimed = claim(&app, 10, limits).await;
+        let of: Vec<_> = claimed.iter().filter_map(|run| run.subject.task()).collect();
+        assert_eq!(of, [tasks[0], tasks[1], other].map(TaskId), "two to the one destination, one to the other");
+        assert!(claim(&app, 10, limits).await.is_empty());
+        // What reads from the destination counts, too.
+        let backup = user.backup(&app, tasks[0], claimed[0].id.0).await;
+        user.client.act(&format!("/api/backups/{backup}/verify")).await.expect(202);
+        for run in &claimed[..2] {
+            end(&app, run, RunStatus::Failed).await;
+        }
+        let next = claim(&app, 10, limits).await;
+        assert_eq!(next.len(), 2);
+        end(&app, &next[0], RunStatus::Failed).await;
+        let last = claim(&app, 10, limits).await;
+        assert_eq!(last.iter().map(|run| run.subject).collect::<Vec<_>>(), [RunSubject::Verify(BackupId(backup))]);
     }
 
     async fn nothing_is_backed_up_or_restored_where_a_restore_is_under_way(app: TestApp) {
@@ -571,6 +603,27 @@ on_both_engines! {
         let newest = logs(&user, task).await;
         assert_eq!(newest.len(), 2);
         assert!(newest.iter().all(|log| log["status"] != "queued"), "{newest:?}");
+    }
+
+    async fn destinations_and_people_are_left_alone_during_maintenance(app: TestApp) {
+        let user = app.admin("ada").await;
+        let hook = Receiver::start().await;
+        let stream = stream(&user, &hook, false, true).await;
+        let bench = Bench::of(app, SshServer::start(), user).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({"notification_stream_ids": [stream]})).await;
+        let backup = bench.back_up(task).await;
+        let (app, origin) = (&bench.app, holdfast_app::Origin::default());
+        let until = "2025-03-05T00:00:00Z".parse().unwrap();
+        holdfast_app::maintenance::begin(&app.app, &origin, until).await.unwrap();
+        bench.user.client.delete(&format!("/api/backups/{}", backup["id"])).await.expect(200);
+        app.clock.set("2025-03-04T16:00:00Z");
+        app.run_until_idle().await;
+        assert!(bench.stored_file(&backup).exists(), "nothing is removed");
+        assert!(hook.received().is_empty(), "nobody is told that the task is overdue");
+        holdfast_app::maintenance::end(&app.app, &origin).await.unwrap();
+        app.run_until_idle().await;
+        assert!(!bench.stored_file(&backup).exists());
     }
 
     /// One pass deletes more than one batch, and records of removed backups go, unless a restore of them has a log.
@@ -850,7 +903,13 @@ async fn verifications_count_towards_the_limit_of_their_user() {
     }
     tx.commit().await.unwrap();
     assert_eq!(
-        claim(&bench.app, 10, ConcurrencyLimits { per_server: 2, per_user: 3, checks_per_user: 100 }).await.len(),
+        claim(
+            &bench.app,
+            10,
+            ConcurrencyLimits { per_server: 2, per_destination: 100, per_user: 3, checks_per_user: 100 }
+        )
+        .await
+        .len(),
         3
     );
 }

@@ -2,8 +2,9 @@
 //! destination, which it removes again.
 
 use std::path::Path;
+use std::time::Duration;
 
-use holdfast_app::{App, health, transfer};
+use holdfast_app::{App, AppError, health, transfer};
 use holdfast_core::clock::{Clock as _, SystemClock};
 use holdfast_store::Migrations;
 use holdfast_store::master_key::MasterKeySource;
@@ -21,6 +22,9 @@ const LEAST_FREE_BYTES: u64 = 1 << 30;
 const LEAST_SECOND: i64 = 1_735_689_600;
 /// A larger difference between clocks makes S3 requests fail and delays schedules.
 const CLOCK_SECS: i64 = 60;
+
+/// How long reading everything in the database may take. A database that hangs is a finding, too.
+const READ_LIMIT: Duration = Duration::from_secs(600);
 
 /// How many names of tasks a line shows.
 const NAMES: i64 = 3;
@@ -99,11 +103,12 @@ async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Re
     if is_usable {
         for check in rest {
             let fine = if check.name == "master_key" { "opens the database" } else { "running" };
-            report.tell(&check.name.replace('_', " "), check.problem.map_or_else(|| Ok(fine.to_owned()), Err));
+            let fine = check.note.unwrap_or_else(|| fine.to_owned());
+            report.tell(&check.name.replace('_', " "), check.problem.map_or(Ok(fine), Err));
         }
     }
     report.tell("clock", check_clock(app).await);
-    let users = holdfast_app::accounts::list(app).await?;
+    let users = in_time(holdfast_app::accounts::list(app)).await?;
     report.tell(
         "accounts",
         if users.iter().any(|user| user.password_hash.is_some()) {
@@ -129,19 +134,24 @@ async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Re
     Ok(())
 }
 
+async fn in_time<T>(reading: impl Future<Output = holdfast_app::Result<T>>) -> holdfast_app::Result<T> {
+    let late = || AppError::busy(format!("the database did not answer within {} s", READ_LIMIT.as_secs()));
+    tokio::time::timeout(READ_LIMIT, reading).await.unwrap_or_else(|_| Err(late()))
+}
+
 fn with_detail(problem: &str, detail: Option<String>) -> String {
     detail.map_or_else(|| problem.to_owned(), |detail| format!("{problem} ({detail})"))
 }
 
 /// Reads the whole database.
 async fn check_damage(app: &App) -> Result<String, String> {
-    match app.store.find_damage(app.now()).await {
+    match in_time(async { Ok(app.store.find_damage(app.now()).await?) }).await {
         Ok(None) if app.store.is_sqlite() => Ok("every page was read, and none is damaged".to_owned()),
         Ok(None) => Ok("PostgreSQL has reported no damage".to_owned()),
         Ok(Some(damage)) => Err(format!(
             "damaged: {damage}; stop Holdfast, and put back a copy of the database, or recover with `holdfast bootstrap`"
         )),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.reason()),
     }
 }
 
@@ -215,7 +225,7 @@ async fn check_clock(app: &App) -> Result<String, String> {
 
 /// Checks that every secret can be decrypted, which fails if the database and the master key do not belong together.
 async fn check_secrets(app: &App) -> Result<String, String> {
-    let all = transfer::export(app, None, &mut std::io::sink()).await.map_err(|error| {
+    let all = in_time(transfer::export(app, None, &mut std::io::sink())).await.map_err(|error| {
         format!("{}: the database was damaged, or copied without its master key; restore both together", error.reason())
     })?;
     let count = |table: &str| all.get(table).copied().unwrap_or_default();

@@ -140,6 +140,16 @@ async fn maintenance_is_begun_shown_and_ended() {
         assert!(installation.succeed(&["maintenance", "on", "--for", "2h"], "").starts_with("No run starts until 20"));
         assert!(installation.succeed(&["maintenance", "show"], "").starts_with("No run starts until 20"));
         assert_eq!(metric().await, "1");
+        let mut ready = service.client().get("/readyz").await;
+        while ready.body["checks"]["maintenance"].is_null() {
+            // The last result is used again for a second.
+            ready = service.client().get("/readyz").await;
+        }
+        let told = ready.body["checks"]["maintenance"].as_str().unwrap().to_owned();
+        assert!(ready.status == 200 && told.starts_with("on: no run starts until 20"), "{}", ready.text);
+        let doctor = installation.run(&["doctor", "--offline"], "");
+        let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        assert!(said.contains("ok       maintenance: on: no run starts until 20"), "{said}");
         for bad in ["8d", "soon"] {
             assert_eq!(installation.run(&["maintenance", "on", "--for", bad], "").status.code(), Some(2));
         }

@@ -3,11 +3,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::{Client, Engine, FaultProxy, PostgresServer, SmallDisk};
+use holdfast_testkit::{Client, Engine, FaultProxy, PostgresServer, SmallDisk, free_port};
 use serde_json::json;
 use sqlx::{Connection as _, Executor as _};
 
-use crate::process::{Installation, run};
+use crate::process::{Installation, Service, run};
 
 /// An orchestrator asks about this often.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -190,10 +190,72 @@ async fn a_postgresql_that_hangs_or_is_away_is_named_and_the_service_recovers() 
     wait_for(&client, 503, "the database does not answer").await;
     proxy.heal();
     wait_for(&client, 200, "ok").await;
+    // Metrics do not wait for ever, even if a connection that has just been used hangs.
+    proxy.silence_after(0);
+    let metrics = client.get("/metrics").await.text;
+    assert!(metrics.contains("\nholdfast_database_up 0\n"), "{metrics}");
+    proxy.heal();
+    wait_for(&client, 200, "ok").await;
     proxy.refuse();
     proxy.cut_after(0);
     wait_for(&client, 503, "the database does not answer").await;
     assert_doctor(&installation, "cannot reach PostgreSQL");
     proxy.heal();
+    wait_for(&client, 200, "ok").await;
+}
+
+/// Executes a statement as an administrator of PostgreSQL, after ending all connections of a database.
+async fn administer(name: &str, sql: String) {
+    let mut connection = sqlx::PgConnection::connect(&PostgresServer::shared().url("postgres")).await.unwrap();
+    // Others may connect again at any moment.
+    loop {
+        let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+        connection.execute(sqlx::AssertSqlSafe(end)).await.unwrap();
+        match connection.execute(sqlx::AssertSqlSafe(sql.clone())).await {
+            Ok(_) => return,
+            Err(error) => {
+                let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+                assert_eq!(code.as_deref(), Some("55006"), "in use is all that may be wrong: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_postgresql_that_refuses_connections_is_named_and_the_service_recovers() {
+    let installation = Installation::new(Engine::Postgres).await;
+    let mut with_user = Installation::new(Engine::Postgres).await;
+    let service = installation.serve(&[]);
+    let client = service.client();
+    wait_for(&client, 200, "ok").await;
+    let url = installation.database_url.clone().unwrap();
+    let name = url.rsplit('/').next().unwrap();
+    administer(name, format!("ALTER DATABASE {name} RENAME TO {name}_away")).await;
+    wait_for(&client, 503, "PostgreSQL does not have the database").await;
+    assert_doctor(&installation, "PostgreSQL does not have the database");
+    administer(&format!("{name}_away"), format!("ALTER DATABASE {name}_away RENAME TO {name}")).await;
+    wait_for(&client, 200, "ok").await;
+    // Any password is right on this server, but not any user.
+    let url = with_user.database_url.take().unwrap();
+    with_user.database_url = Some(url.replace("holdfast@", "nobody@"));
+    assert_doctor(&with_user, "does not accept the user or the password");
+}
+
+#[tokio::test]
+async fn a_database_whose_files_cannot_be_written_is_named_and_the_service_recovers() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let installation = Installation::new(Engine::Sqlite).await;
+    // The kernel ends a process that exceeds its file size, unless it ignores that.
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; exec \"$0\" serve", env!("CARGO_BIN_EXE_holdfast")]);
+    command.env_clear().env("HOLDFAST_DATA_DIR", installation.data_dir());
+    let service = Service::launch(&mut command, free_port());
+    let client = service.client();
+    wait_for(&client, 200, "ok").await;
+    let pid = Pid::from_raw(i32::try_from(service.id()).unwrap());
+    let set = |bytes: Option<u64>| prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
+    set(Some(1));
+    wait_for(&client, 503, "the database cannot be read or written").await;
+    set(None);
     wait_for(&client, 200, "ok").await;
 }

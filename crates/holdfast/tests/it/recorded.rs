@@ -23,6 +23,7 @@ const ADDED: &[&str] = &[
     "schedule.time_to_run_at",
     "schedule.timezone",
     "meta.next_cursor",
+    "schedule.spread_minutes",
 ];
 
 /// Headers that were added since.

@@ -261,6 +261,37 @@ async fn requests_during_the_start_are_answered_with_503() {
 }
 
 #[tokio::test]
+async fn a_worker_that_stops_answers_probes_until_its_runs_have_ended() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let token = admin_token(&installation);
+    let service = installation.serve(&[("HOLDFAST_WORKERS", "0")]);
+    let probes = format!("127.0.0.1:{}", holdfast_testkit::free_port());
+    let mut command = installation.command(&["worker"]);
+    let patience = [("HOLDFAST_METRICS_LISTEN", probes.as_str()), ("HOLDFAST_SHUTDOWN_SECS", "60")];
+    let worker = Service::launch(command.envs(patience), holdfast_testkit::free_port());
+    let probes = holdfast_testkit::Client::new(&format!("http://{probes}"), None);
+    while probes.get("/readyz").await.status != 200 {}
+    let client = service.client().with_token(&token);
+    // A server that accepts connections and never says anything.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let server = json!({"label": "silent", "ip_address": "127.0.0.1", "port": port, "username": "nobody"});
+    let server = client.post("/api/remote-servers", server).await.id(201);
+    client.act(&format!("/api/remote-servers/{server}/check")).await.expect(202);
+    let (connection, _) = silent.accept().await.unwrap();
+    worker.signal("TERM");
+    let mut ready = probes.get("/readyz").await;
+    while ready.status == 200 {
+        ready = probes.get("/readyz").await;
+    }
+    assert!(ready.body["checks"]["process"].as_str().unwrap().contains("stopping"), "{}", ready.text);
+    let metrics = probes.get("/metrics").await;
+    assert!(metrics.status == 200 && metrics.text.contains("\nholdfast_runs_running 1\n"), "{}", metrics.text);
+    drop((connection, silent));
+    assert_eq!(worker.wait(), Some(0));
+}
+
+#[tokio::test]
 async fn a_service_that_stops_answers_until_its_runs_have_ended() {
     let installation = Installation::new(Engine::Sqlite).await;
     let token = admin_token(&installation);

@@ -1,0 +1,228 @@
+//! Reports backups of several tasks that fail for one cause in one message when that begins and one when it is over,
+//! instead of one for each task.
+
+use holdfast_core::Timestamp;
+use holdfast_core::clock::later;
+use holdfast_core::ids::{IncidentId, TaskId};
+use holdfast_core::incident::{self, FailingTask, IncidentPlace};
+use holdfast_core::notice::NoticeKind;
+use holdfast_core::run::FailureCode;
+use holdfast_notify::{IncidentCause, IncidentFacts};
+use holdfast_store::incidents::{self, IncidentRow};
+use holdfast_store::notices::{self, Audience, Listener, Subject};
+use holdfast_store::runs::RunRow;
+use holdfast_store::{Tx, destinations, servers};
+
+use super::writing::{Owner, Result, about, new_event, tell};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Incidents {
+    base_url: String,
+    /// How many tasks make an incident; zero for never.
+    least: usize,
+}
+
+/// A run that failed, and why.
+struct Failed<'a> {
+    run: &'a RunRow,
+    code: FailureCode,
+    reason: &'a str,
+    now: Timestamp,
+}
+
+impl Incidents {
+    pub(super) fn new(base_url: &str, least: usize) -> Self {
+        Self { base_url: base_url.to_owned(), least }
+    }
+
+    /// A task has failed, also if it will be retried. Returns whether it is part of an incident, and reports one that
+    /// begins.
+    pub(super) async fn task_failed(
+        &self,
+        tx: &mut Tx,
+        run: &RunRow,
+        subject: &Subject,
+        (code, reason): (FailureCode, &str),
+        now: Timestamp,
+    ) -> Result<bool> {
+        let failed = Failed { run, code, reason, now };
+        if let Some(incident) = self.find_or_begin(tx, subject, &failed).await? {
+            self.tell_others(tx, &incident, subject, &failed).await?;
+            return Ok(true);
+        }
+        if subject.incident_id.is_some() {
+            incidents::leave(tx, subject.id).await?;
+        }
+        Ok(false)
+    }
+
+    /// The incident that a failing task is part of, which may begin with it.
+    async fn find_or_begin(&self, tx: &mut Tx, subject: &Subject, failed: &Failed<'_>) -> Result<Option<IncidentRow>> {
+        let code = failed.code;
+        if self.least == 0 || !incident::can_be_shared(code) {
+            return Ok(None);
+        }
+        let Some(failing) = incidents::find_task(tx, subject.id).await? else { return Ok(None) };
+        if let Some(open) = find_open(tx, subject, code, |place| place.explains(code, failing)).await? {
+            if subject.incident_id != Some(open.id.0) {
+                incidents::join(tx, open.id, subject.id).await?;
+            }
+            return Ok(Some(open));
+        }
+        let recent = list_recent(tx, subject, failing, failed).await?;
+        let Some((place, tasks)) = incident::begins(code, failing, &recent, self.least) else { return Ok(None) };
+        begin(tx, subject, code, (place, &tasks), failed.now).await
+    }
+
+    /// Reports the incident to those streams of its tasks, or of this one, that were not told yet.
+    async fn tell_others(&self, tx: &mut Tx, incident: &IncidentRow, subject: &Subject, failed: &Failed<'_>) -> Result {
+        let is_new = incident.created_at.0 == failed.now;
+        let audience = if is_new { Audience::IncidentTasks(incident.id) } else { Audience::Task(subject.id) };
+        if subject.streams_count == 0 && !is_new {
+            return Ok(());
+        }
+        let kind = NoticeKind::IncidentBegun;
+        let mut told = Vec::new();
+        for listener in notices::list_listeners(tx, audience).await? {
+            let is_wanted = kind.is_wanted(listener.on_success, listener.on_failure);
+            if is_wanted && incidents::insert_stream(tx, incident.id, listener.id).await? {
+                told.push(listener);
+            }
+        }
+        if told.is_empty() {
+            return Ok(());
+        }
+        let owner = Owner::of(subject, failed.now);
+        let event = new_event();
+        let about = about(&self.base_url, &event, &owner, failed.now);
+        let label = find_label(tx, incident.place).await?;
+        let tasks = incidents::count_tasks(tx, incident.id).await?;
+        let facts = facts(incident, &label, tasks);
+        let message = holdfast_notify::incident_begun(&about, &facts, failed.run.id.0, failed.reason);
+        tell(tx, &owner, &told, None, kind, &message, failed.now).await
+    }
+
+    /// A task has succeeded, which may end the incident that it was part of.
+    pub(super) async fn task_succeeded(&self, tx: &mut Tx, subject: &Subject, now: Timestamp) -> Result {
+        let Some(id) = subject.incident_id.map(IncidentId) else { return Ok(()) };
+        incidents::note_success(tx, subject.id).await?;
+        match incidents::find(tx, id).await? {
+            Some(incident) => self.end_if_over(tx, &incident, now).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reports an incident that is over, and deletes it.
+    pub(crate) async fn end_if_over(&self, tx: &mut Tx, incident: &IncidentRow, now: Timestamp) -> Result {
+        if !incidents::is_over(tx, incident.id).await? {
+            return Ok(());
+        }
+        let listeners = notices::list_listeners(tx, Audience::Incident(incident.id)).await?;
+        let tasks = incidents::count_tasks(tx, incident.id).await?;
+        if !incidents::delete(tx, incident.id).await? {
+            return Ok(());
+        }
+        self.tell_state(tx, incident, &listeners, NoticeKind::IncidentEnded, tasks, now).await
+    }
+
+    /// Reports that many more tasks are affected.
+    pub(crate) async fn tell_of_growth(&self, tx: &mut Tx, incident: &IncidentRow, now: Timestamp) -> Result {
+        let tasks = incidents::count_tasks(tx, incident.id).await?;
+        if !incidents::update_told(tx, incident.id, tasks, now).await? {
+            return Ok(());
+        }
+        let listeners = notices::list_listeners(tx, Audience::Incident(incident.id)).await?;
+        self.tell_state(tx, incident, &listeners, NoticeKind::IncidentBegun, tasks, now).await
+    }
+
+    /// Reports how an incident has developed.
+    async fn tell_state(
+        &self,
+        tx: &mut Tx,
+        incident: &IncidentRow,
+        listeners: &[Listener],
+        kind: NoticeKind,
+        tasks: i64,
+        now: Timestamp,
+    ) -> Result {
+        let Some(owner) = Owner::find(tx, incident.user_id, now).await? else { return Ok(()) };
+        let event = new_event();
+        let about = about(&self.base_url, &event, &owner, now);
+        let label = find_label(tx, incident.place).await?;
+        let facts = facts(incident, &label, tasks);
+        let message = if kind == NoticeKind::IncidentEnded {
+            holdfast_notify::incident_ended(&about, &facts)
+        } else {
+            holdfast_notify::incident_grown(&about, &facts)
+        };
+        tell(tx, &owner, listeners, None, kind, &message, now).await
+    }
+}
+
+async fn find_open(
+    tx: &mut Tx,
+    subject: &Subject,
+    code: FailureCode,
+    is_it: impl Fn(IncidentPlace) -> bool,
+) -> Result<Option<IncidentRow>> {
+    let open = incidents::list_open(tx, subject.user_id, code).await?;
+    Ok(open.into_iter().find(|incident| is_it(incident.place)))
+}
+
+/// The tasks that fail for the same reason at the moment, with this one.
+async fn list_recent(
+    tx: &mut Tx,
+    subject: &Subject,
+    failing: FailingTask,
+    failed: &Failed<'_>,
+) -> Result<Vec<FailingTask>> {
+    let since = later(failed.now, -incident::WINDOW_SECS);
+    let mut recent = incidents::list_failing(tx, subject.user_id, failed.code, since).await?;
+    if !recent.contains(&failing) {
+        recent.push(failing);
+    }
+    Ok(recent)
+}
+
+/// Begins an incident with these tasks. If another process has just begun it, the task joins.
+async fn begin(
+    tx: &mut Tx,
+    subject: &Subject,
+    code: FailureCode,
+    (place, tasks): (IncidentPlace, &[TaskId]),
+    now: Timestamp,
+) -> Result<Option<IncidentRow>> {
+    let Some(id) = incidents::insert(tx, subject.user_id, place, code, tasks.len(), now).await? else {
+        let open = find_open(tx, subject, code, |other| other == place).await?;
+        if let Some(open) = &open {
+            incidents::join(tx, open.id, subject.id).await?;
+        }
+        return Ok(open);
+    };
+    for task in tasks {
+        incidents::join(tx, id, *task).await?;
+    }
+    // One server was reported, and now it turns out that several are affected.
+    incidents::delete_empty(tx, subject.user_id, code).await?;
+    tracing::warn!(user = subject.user_id.0, code = code.as_str(), tasks = tasks.len(), "several tasks fail together");
+    incidents::find(tx, id).await
+}
+
+/// The label of the server or destination at fault; several servers have none.
+async fn find_label(tx: &mut Tx, place: IncidentPlace) -> Result<String> {
+    Ok(match place {
+        IncidentPlace::Server(id) => servers::find(tx, id).await?.map(|row| row.label),
+        IncidentPlace::Servers => None,
+        IncidentPlace::Destination(id) => destinations::find(tx, id).await?.map(|row| row.label),
+    }
+    .unwrap_or_default())
+}
+
+fn facts<'a>(incident: &IncidentRow, label: &'a str, tasks: i64) -> IncidentFacts<'a> {
+    let cause = match incident.place {
+        IncidentPlace::Server(_) => IncidentCause::Server(label),
+        IncidentPlace::Servers => IncidentCause::Servers,
+        IncidentPlace::Destination(_) => IncidentCause::Destination(label),
+    };
+    IncidentFacts { cause, code: incident.code, tasks, since: incident.created_at.0 }
+}
