@@ -7,12 +7,12 @@ use holdfast_core::scope::Scope;
 
 use crate::access::Access;
 use crate::openapi::doc::{
-    DELETE_TASK, DOWNLOAD, LIST, LIST_BACKUPS, LIST_ENTRIES, LIST_LOGS, LIST_NOTICES, LIST_RUNS, LIST_TASK_LOGS,
-    LIST_TASKS, TRIGGER, UPCOMING,
+    DELETE_TASK, DOWNLOAD, LIST, LIST_AUDIT_EVENTS, LIST_BACKUPS, LIST_ENTRIES, LIST_LOGS, LIST_NOTICES, LIST_RUNS,
+    LIST_TASK_LOGS, LIST_TASKS, TRIGGER, UPCOMING,
 };
 use crate::table::{Route, delete, get, patch, post, put};
 use crate::{
-    backups, destinations, device, docs, logs, notices, servers, ssh_key, streams, tags, tasks, triggers, user,
+    audit, backups, destinations, device, docs, logs, notices, servers, ssh_key, streams, tags, tasks, triggers, user,
 };
 
 /// Served only if the operator has enabled it.
@@ -34,12 +34,26 @@ pub fn routes() -> Vec<Route> {
     .collect()
 }
 
+/// An event names whatever it concerns, with old and new values: whoever may not view all of that must not learn it
+/// here. The addresses of clients are no reason for a scope of its own: a token of this user sees where this user works.
+const AUDIT: Access = Access::All(&[
+    Scope::ViewBackupTasks,
+    Scope::ViewRemoteServers,
+    Scope::ViewBackupDestinations,
+    Scope::ViewNotificationStreams,
+    Scope::ManageTags,
+]);
+
 fn general() -> Vec<Route> {
     vec![
         get("/api/user", Access::Token, user::show_user).says("Show the current user").shows::<user::UserResource>(),
         get("/api/ssh-key", Scope::CreateRemoteServers, ssh_key::show_ssh_key)
             .says("Show the public SSH key to install on servers")
             .shows::<ssh_key::SshKeyResource>(),
+        get("/api/audit-events", AUDIT, audit::list_audit_events)
+            .says("List the user's own audit events: who did what, and from where")
+            .asks(LIST_AUDIT_EVENTS)
+            .lists::<audit::AuditEventResource>(),
         post(DEVICE_TOKEN, Access::Public, device::create_device_token)
             .says("Exchange credentials for a token with every scope; off unless ENABLE_DEVICE_AUTH_ENDPOINT is true")
             .takes::<device::DeviceBody>()

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::Changes;
 use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
-use holdfast_core::input::{Errors, Field};
+use holdfast_core::input::{Errors, Field, Input};
 use holdfast_core::network::ClientKey;
 use holdfast_core::rate::Quota;
 use holdfast_core::refusal::Rule;
@@ -421,11 +422,20 @@ pub async fn update_profile(
     users::update_profile(&mut tx, caller.user, draft, now).await?;
     users::update_language(&mut tx, caller.user, language, now).await?;
     if current.email != draft.email {
-        app.audit(&mut tx, caller, AuditAction::UserEmailChanged, &draft.email).await?;
+        let detail = format!("{} → {}", current.email, draft.email);
+        app.audit(&mut tx, caller, AuditAction::UserEmailChanged, &detail).await?;
     }
+    let before = profile(&current.name, &current.timezone, &current.language);
+    let changes = Changes::between(&before, &profile(&draft.name, &draft.timezone, language));
+    app.audit_changes(&mut tx, caller, AuditAction::UserProfileUpdated, &draft.email, &changes).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
+}
+
+/// A profile as the audit log compares it.
+fn profile(name: &str, timezone: &str, language: &str) -> Input {
+    Input::default().with("name", name).with("timezone", timezone).with("language", language)
 }
 
 /// Deletes the caller's account with everything in it. Stored backups stay at their destinations.

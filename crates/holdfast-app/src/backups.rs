@@ -89,6 +89,7 @@ pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> R
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     present(owned(caller, backups::find_locked(&mut tx, id).await?)?)?;
+    app.audit(&mut tx, caller, AuditAction::BackupVerificationRequested, &id.to_string()).await?;
     let new = NewRun::new(caller.user, RunSubject::Verify(id), Trigger::Manual);
     queue(app, tx, &new, None).await
 }

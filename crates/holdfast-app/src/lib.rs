@@ -14,6 +14,7 @@ mod passwords;
 mod token_cache;
 
 pub mod accounts;
+pub mod audit_log;
 pub mod backups;
 pub mod destinations;
 pub mod health;

@@ -37,6 +37,7 @@ pub enum Command {
     User(UserCommand),
     Token(TokenCommand),
     Maintenance(MaintenanceCommand),
+    Audit(AuditCommand),
 }
 
 pub enum BackupCommand {
@@ -50,6 +51,10 @@ pub enum UserCommand {
     ResetPassword { email: String, keep: accounts::Keep },
     EnableOtp { email: String },
     DisableOtp { email: String },
+}
+
+pub enum AuditCommand {
+    Export { since: Option<String> },
 }
 
 pub enum MaintenanceCommand {
@@ -164,7 +169,8 @@ pub fn parser() -> clap::Command {
         .subcommand(apply_parser())
         .subcommand(user_parser())
         .subcommand(token_parser())
-        .subcommand(maintenance_parser());
+        .subcommand(maintenance_parser())
+        .subcommand(audit_parser());
     for setting in TABLE {
         let default = if setting.default.is_empty() { String::new() } else { format!(" [{}]", setting.default) };
         let arg = |name: String, flag: String, value: &'static str| {
@@ -405,6 +411,14 @@ fn user_parser() -> clap::Command {
         .subcommand(by_email("disable-otp", "Turn off two-factor sign-in"))
 }
 
+fn audit_parser() -> clap::Command {
+    clap::Command::new("audit").about("Read the audit log").subcommand_required(true).subcommand(
+        clap::Command::new("export")
+            .about("Print the events of all accounts as JSON lines, oldest first")
+            .arg(option("since", "Only events from this time on, such as 2025-03-31T12:00:00Z").value_name("TIME")),
+    )
+}
+
 fn maintenance_parser() -> clap::Command {
     clap::Command::new("maintenance")
         .about("Let workers start nothing for a while; requests are still answered")
@@ -501,6 +515,9 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         },
         "user" => Command::User(user_command(matches)?),
         "token" => Command::Token(token_command(matches)?),
+        "audit" => Command::Audit(AuditCommand::Export {
+            since: matches.subcommand().and_then(|(_, matches)| optional(matches, "since")),
+        }),
         "maintenance" => Command::Maintenance(match matches.subcommand() {
             Some(("on", matches)) => MaintenanceCommand::On { lasts: text(matches, "for") },
             Some(("off", _)) => MaintenanceCommand::Off,

@@ -108,6 +108,7 @@ enum QueryKind {
     RunKind,
     Switch,
     Path,
+    Time,
 }
 
 const fn query(name: &'static str, about: &'static str, kind: QueryKind) -> QueryDoc {
@@ -150,6 +151,8 @@ pub(crate) const LIST_NOTICES: &[QueryDoc] = &[
     query("status", "Only notices with this status", QueryKind::NoticeStatus),
     query("notification_stream_id", "Only notices of this stream", QueryKind::Number { default: None }),
 ];
+pub(crate) const LIST_AUDIT_EVENTS: &[QueryDoc] =
+    &[PAGE, PER_PAGE, query("created_after", "Only events after this time", QueryKind::Time)];
 pub(crate) const LIST_ENTRIES: &[QueryDoc] =
     &[PAGE, PER_PAGE, query("path", "The folder to list; the root if omitted", QueryKind::Path)];
 pub(crate) const DOWNLOAD: &[QueryDoc] =
@@ -180,6 +183,7 @@ impl QueryDoc {
                 json!({ "type": "integer", "minimum": 1, "maximum": i64::MAX })
             }
             QueryKind::Path => json!({ "type": "string", "maxLength": 4096 }),
+            QueryKind::Time => json!({ "type": "string", "format": "date-time" }),
             QueryKind::Switch => json!({ "type": "boolean", "default": false }),
             QueryKind::Verification => words(Verification::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::NoticeStatus => words(NoticeStatus::ALL.iter().map(|status| status.as_str()).collect()),

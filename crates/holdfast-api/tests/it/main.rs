@@ -2,6 +2,8 @@
 
 /// Tokens, scopes, other users' ids, unknown ids and invalid bodies, for every route.
 mod access;
+/// What the audit log records of every change.
+mod audit;
 /// Backup destinations.
 mod destinations;
 /// The device-token endpoint.

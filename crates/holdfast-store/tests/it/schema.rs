@@ -108,8 +108,8 @@ const QUIET: &[(&str, &str)] = &[
 ];
 const QUIET_EVERYWHERE: &[&str] = &["user_id", "search_label", "created_at", "updated_at"];
 /// Tables without triggers. A change of a link also changes the count in its task, which is watched; daily statistics
-/// are written with the next catalogue; settings of the installation are in no user's catalogue.
-const UNWATCHED: &[&str] = &["task_streams", "task_tags", "user_days", "settings"];
+/// are written with the next catalogue; settings and audit events of the installation are in no user's catalogue.
+const UNWATCHED: &[&str] = &["task_streams", "task_tags", "user_days", "settings", "audit_events"];
 /// The identity and the location of a backup never change; its state is watched, and also decides whether it is
 /// exported at all.
 const BACKUPS_WATCHED: &str = "verification deleted_at password_sealed";

@@ -88,6 +88,16 @@ async fn the_key_is_rotated_while_the_service_runs() {
         let trigger = format!("/api/backup-tasks/{task}/trigger-url");
         let secret = client.act(&trigger).await.data(200)["secret"].as_str().unwrap().to_owned();
         assert!(installation.succeed(&["key", "rotate"], "").contains("1 secrets were re-encrypted"));
+        let said = installation.succeed(&["audit", "export"], "");
+        let events: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let event = events.last().unwrap();
+        assert_eq!((&event["action"], &event["detail"]), (&"master_key.rotated".into(), &"1 secrets".into()));
+        assert!(event["actor"].as_str().unwrap().starts_with("command line (uid "), "{event}");
+        assert!(events.iter().any(|event| event["action"] == "backup_task.created" && event["user_id"] == 2), "{said}");
+        assert!(events.is_sorted_by_key(|event| event["id"].as_i64()));
+        let later = installation.succeed(&["audit", "export", "--since", "2999-01-01T00:00:00Z"], "");
+        assert_eq!(later, "");
+        assert_eq!(installation.run(&["audit", "export", "--since", "yesterday"], "").status.code(), Some(2));
         // The running service can use the re-encrypted secrets, and encrypts new ones.
         let hook = format!("/webhooks/backup-tasks/{task}/run?secret={secret}");
         client.without_token().act(&hook).await.expect(202);

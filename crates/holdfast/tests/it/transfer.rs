@@ -283,6 +283,8 @@ async fn an_export_moves_an_installation_to_another_database() {
     let again = home.installation.run(&["export", "--output", file], "a long passphrase\n");
     assert!(!again.status.success(), "nothing is overwritten");
     let token = home.client.token().to_owned();
+    let log = home.installation.succeed(&["audit", "export"], "");
+    assert!(log.lines().last().unwrap().contains("installation.exported"), "{log}");
     let Home { installation, service, ssh, files, server, .. } = home;
     drop(service);
 
@@ -351,6 +353,14 @@ async fn an_export_moves_an_installation_to_another_database() {
     assert!(!refused.status.success() && said.contains("has the id of another row"), "{said}");
     let said = new.succeed(&["import", file], "a long passphrase\n");
     assert!(said.contains("Administrators according to the imported data: "), "{said}");
+    let told = |log: &str| -> Vec<Value> {
+        let event = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        log.lines().map(event).map(|event| json!([event["created_at"], event["user_id"], event["detail"]])).collect()
+    };
+    let imported = told(&new.succeed(&["audit", "export"], ""));
+    // The export cannot contain that it was made.
+    let exported = told(&log);
+    assert!(exported[..exported.len() - 1].iter().all(|event| imported.contains(event)), "{imported:?} {exported:?}");
     let twice = new.run(&["import", file], "a long passphrase\n");
     assert!(!twice.status.success() && String::from_utf8(twice.stderr).unwrap().contains("here already"));
     let service = serve(&new);
