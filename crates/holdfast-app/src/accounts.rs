@@ -287,7 +287,9 @@ async fn send_reset(app: &App, email: &str, origin: &Origin) -> Result<()> {
         return Ok(());
     }
     let found = users::find_by_email(&mut app.store.read().await?, email).await?;
-    let Some(user) = found.filter(|user| user.password_hash.is_some()) else { return Ok(()) };
+    let Some(user) = found.filter(|user| user.password_hash.is_some() && user.suspended_at.is_none()) else {
+        return Ok(());
+    };
     let secret = make_link(app, user.user_id(), LinkPurpose::Reset, origin, "reset").await?;
     let mail = Mail {
         to: user.email.clone(),
@@ -474,9 +476,15 @@ async fn check_deletable(app: &App, user: &UserRow) -> Result<()> {
     refuse_deletion(&mut app.store.read().await?, user).await
 }
 
+/// Whether this is the only administrator who can sign in.
+pub(crate) async fn is_last_admin(tx: &mut Tx, user: &UserRow) -> Result<bool> {
+    let is_one = user.is_admin && user.password_hash.is_some() && user.suspended_at.is_none();
+    Ok(is_one && users::count_admins(tx).await? <= 1)
+}
+
 /// Refuses to delete the only administrator, or an account with live runs.
 async fn refuse_deletion(tx: &mut Tx, user: &UserRow) -> Result<()> {
-    if user.is_admin && user.password_hash.is_some() && users::count_admins(tx).await? <= 1 {
+    if is_last_admin(tx, user).await? {
         return Err(AppError::Conflict(Conflict::OnlyAdministrator));
     }
     if users::count_live_runs(tx, user.user_id()).await? > 0 {
@@ -520,6 +528,12 @@ async fn check_credentials(
         return Err(AppError::Invalid(Errors::one("email", Rule::Credentials)));
     };
     let mut tx = app.store.begin().await?;
+    // Said only to somebody who knows the password.
+    if user.suspended_at.is_some() {
+        app.audit_as(&mut tx, Some(user.user_id()), origin, AuditAction::SignInRefused, "suspended").await?;
+        tx.commit().await?;
+        return Err(AppError::Invalid(Errors::one("email", Rule::Suspended)));
+    }
     if let Err(error) = two_factor::check(app, &mut tx, &user, &credentials.otp).await {
         app.audit_as(&mut tx, Some(user.user_id()), origin, AuditAction::SignInRefused, "one-time code").await?;
         tx.commit().await?;

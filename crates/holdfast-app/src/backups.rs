@@ -178,9 +178,7 @@ pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
         drop(tx);
         return crate::tasks::cancel(app, caller, task).await;
     }
-    if !runs::cancel_queued(&mut tx, id, app.now()).await? {
-        runs::request_cancel(&mut tx, id, app.now()).await?;
-    }
+    crate::cancellation::cancel(app, &mut tx, &run).await?;
     app.audit(&mut tx, caller, AuditAction::RunCancelled, &format!("{id} {}", run.kind().as_str())).await?;
     Ok(tx.commit().await?)
 }

@@ -12,7 +12,7 @@ use holdfast_store::{DbTime, settings};
 use crate::accounts::{self, OPEN, REGISTRATION};
 use crate::mailer::Mail;
 use crate::refusal::{Conflict, Missing};
-use crate::{App, AppError, Caller, Origin, Resource, Result};
+use crate::{App, AppError, Caller, Origin, Resource, Result, suspension};
 
 /// The most leases that are shown.
 const LEASES: i64 = 100;
@@ -138,7 +138,7 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
     let user = find(app, id).await?;
     let mut tx = app.store.begin().await?;
     users::lock_admins(&mut tx).await?;
-    if !is_admin && user.is_admin && user.password_hash.is_some() && users::count_admins(&mut tx).await? <= 1 {
+    if !is_admin && accounts::is_last_admin(&mut tx, &user).await? {
         return Err(AppError::Conflict(Conflict::NoAdministrator));
     }
     users::update_admin(&mut tx, id, is_admin, app.now()).await?;
@@ -147,6 +147,27 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
+}
+
+/// The caller as the audit log names them when they act for somebody else.
+async fn administrator_origin(app: &App, caller: &Caller) -> Result<Origin> {
+    administrator(caller)?;
+    let known = find(app, caller.user).await?;
+    let actor = format!("administrator {} ({})", known.email, caller.origin.actor);
+    Ok(Origin { actor, ..caller.origin.clone() })
+}
+
+pub async fn suspend(app: &App, caller: &Caller, id: UserId) -> Result<()> {
+    let origin = administrator_origin(app, caller).await?;
+    if id == caller.user {
+        return Err(AppError::Conflict(Conflict::OwnSuspension));
+    }
+    suspension::suspend(app, &origin, &find(app, id).await?).await.map(drop)
+}
+
+pub async fn resume(app: &App, caller: &Caller, id: UserId) -> Result<()> {
+    let origin = administrator_origin(app, caller).await?;
+    suspension::resume(app, &origin, &find(app, id).await?).await
 }
 
 /// Deletes a user's account. Stored backups stay at their destinations.

@@ -53,6 +53,9 @@ refusals! {
             "This is the only administrator. Make somebody else an administrator first.";
         NoAdministrator = "no-administrator", "At least one account must be an administrator.";
         AccountBusy = "account-busy", "Something is running for this account. Cancel it or wait for its end.";
+        AccountSuspended = "account-suspended", "This account is suspended. An administrator can resume it.";
+        AccountNotSuspended = "account-not-suspended", "This account is not suspended.";
+        OwnSuspension = "own-suspension", "You cannot suspend your own account.";
         OwnAccount = "own-account", "Delete your own account on your account page.";
         SignInNotBegun = "sign-in-not-begun",
             "This sign-in was not begun here, or was open for too long. Try again.";

@@ -8,7 +8,7 @@ use holdfast_core::ids::{BackupId, RunId, TaskId, UserId};
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::page::Page;
 use holdfast_core::refusal::Rule;
-use holdfast_core::run::{RunStatus, RunSubject, Trigger};
+use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::task::{self, CurrentTask, TaskDraft};
 use holdfast_core::{Secret, Timestamp, random};
 use holdfast_store::due;
@@ -16,12 +16,12 @@ use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self, Referenced, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
-use holdfast_store::{Listing, Tx, backups};
+use holdfast_store::{Listing, Tx, backups, users};
 
 use crate::access::{owned, written};
 use crate::caller::LimitKey;
 use crate::refusal::{Conflict, Missing};
-use crate::{App, AppError, Caller, Origin, Resource, Result};
+use crate::{App, AppError, Caller, Origin, Resource, Result, cancellation};
 
 /// A task with its streams and tags.
 #[derive(Debug, Clone)]
@@ -178,6 +178,9 @@ pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.paused_at.is_some() {
+        if users::is_suspended(&mut tx, row.user_id).await? {
+            return Err(AppError::Conflict(Conflict::AccountSuspended));
+        }
         let next_run_at = row.spec.schedule.next_after(app.now());
         tasks::update_pause(&mut tx, &row, None, next_run_at, app.now()).await?;
         app.audit(&mut tx, caller, AuditAction::BackupTaskResumed, &named(id, &row.label)).await?;
@@ -220,13 +223,7 @@ pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let Some(run) = runs::find_live(&mut tx, id).await? else {
         return Err(AppError::Conflict(Conflict::TaskNotRunning));
     };
-    let run = run.id;
-    let now = app.now();
-    if runs::cancel_queued(&mut tx, run, now).await? {
-        tasks::update_last_run(&mut tx, id, run, (RunStatus::Cancelled, None), 0, now).await?;
-    } else {
-        runs::request_cancel(&mut tx, run, now).await?;
-    }
+    cancellation::cancel(app, &mut tx, &run).await?;
     app.audit(&mut tx, caller, AuditAction::BackupTaskCancelled, &named(id, &row.label)).await?;
     Ok(tx.commit().await?)
 }
@@ -242,6 +239,9 @@ pub async fn latest_log(app: &App, caller: &Caller, id: TaskId) -> Result<(RunRo
 async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result<RunId> {
     if row.paused_at.is_some() {
         return Err(AppError::Conflict(Conflict::TaskPaused));
+    }
+    if users::is_suspended(&mut tx, row.user_id).await? {
+        return Err(AppError::Conflict(Conflict::AccountSuspended));
     }
     let task = row.id;
     // A run that replaces a pending retry counts as that second attempt: its result is reported, whatever it is.

@@ -21,6 +21,8 @@ string_enum! {
         UserRecoveryCodesRenewed = "user.recovery_codes_renewed",
         UserMadeAdministrator = "user.made_administrator",
         UserMadeOrdinary = "user.made_ordinary",
+        UserSuspended = "user.suspended",
+        UserResumed = "user.resumed",
         SessionRevoked = "session.revoked",
         IdentityLinked = "identity.linked",
         IdentityUnlinked = "identity.unlinked",

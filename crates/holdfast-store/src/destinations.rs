@@ -230,12 +230,16 @@ pub async fn list_inventory_due(tx: &mut Tx, since: Timestamp, limit: i64) -> Re
     let rows = fetch_all!(
         tx,
         (i64, i64),
-        "SELECT d.id, d.user_id FROM backup_destinations d
+        concat!(
+            "SELECT d.id, d.user_id FROM backup_destinations d
          WHERE EXISTS (SELECT 1 FROM backup_copies c
                  WHERE c.destination_id = d.id AND c.remove_after IS NULL AND c.removed_at IS NULL AND c.created_at < $1)
              AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.destination_id = d.id AND r.kind = 'inventory'
                  AND (r.created_at > $1 OR r.status IN ('queued', 'running')))
-         ORDER BY d.id LIMIT $2",
+             AND ",
+            is_active!("d"),
+            " ORDER BY d.id LIMIT $2"
+        ),
         DbTime(since),
         limit
     )?;

@@ -10,6 +10,8 @@ mod db_time;
 mod db_word;
 mod error;
 #[macro_use]
+mod suspended;
+#[macro_use]
 mod row;
 #[macro_use]
 mod listing;

@@ -297,6 +297,31 @@ pub async fn update_pause(
     Ok(())
 }
 
+/// Takes the schedule from all of a user's tasks, without pausing them: nothing is due, nothing is overdue.
+pub async fn stop_schedules(tx: &mut Tx, owner: UserId) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET next_run_at = NULL, retry_at = NULL, overdue_at = NULL, overdue_since = NULL
+         WHERE user_id = $1",
+        owner.0
+    )?;
+    Ok(())
+}
+
+/// The tasks of a user that are not paused.
+pub async fn list_unpaused(tx: &mut Tx, owner: UserId) -> Result<Vec<TaskRow>> {
+    fetch_all!(
+        tx,
+        _,
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM backup_tasks t WHERE t.user_id = $1 AND t.paused_at IS NULL ORDER BY t.id"
+        ),
+        owner.0
+    )
+}
+
 pub async fn delete(tx: &mut Tx, owner: UserId, id: TaskId) -> Result<bool> {
     Ok(execute!(tx, "DELETE FROM backup_tasks WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }

@@ -51,6 +51,8 @@ pub enum UserCommand {
     ResetPassword { email: String, keep: accounts::Keep },
     EnableOtp { email: String },
     DisableOtp { email: String },
+    Suspend { email: String },
+    Resume { email: String },
 }
 
 pub enum AuditCommand {
@@ -389,6 +391,10 @@ fn user_parser() -> clap::Command {
     let by_email = |name: &'static str, about: &'static str| {
         clap::Command::new(name).about(about).arg(required("email", "Email of the account"))
     };
+    let account = |name: &'static str, about: &'static str| {
+        let email = Arg::new("email").required(true).value_name("EMAIL").help("Email of the account");
+        clap::Command::new(name).about(about).arg(email)
+    };
     clap::Command::new("user")
         .about("Manage accounts")
         .subcommand_required(true)
@@ -409,6 +415,8 @@ fn user_parser() -> clap::Command {
         )
         .subcommand(by_email("enable-otp", "Turn on two-factor sign-in and print the authenticator URL"))
         .subcommand(by_email("disable-otp", "Turn off two-factor sign-in"))
+        .subcommand(account("suspend", "Let nobody sign in to an account, stop its schedules and cancel its runs"))
+        .subcommand(account("resume", "Let a suspended account be used again; its tasks run at their next times"))
 }
 
 fn audit_parser() -> clap::Command {
@@ -664,6 +672,8 @@ fn user_command(matches: &ArgMatches) -> Result<UserCommand, Failure> {
         },
         "enable-otp" => UserCommand::EnableOtp { email: text(matches, "email") },
         "disable-otp" => UserCommand::DisableOtp { email: text(matches, "email") },
+        "suspend" => UserCommand::Suspend { email: text(matches, "email") },
+        "resume" => UserCommand::Resume { email: text(matches, "email") },
         other => return Err(unknown(other)),
     })
 }

@@ -22,6 +22,8 @@ mod openapi;
 mod servers;
 /// Notification streams.
 mod streams;
+/// Accounts that are suspended and resumed.
+mod suspension;
 /// Tags.
 mod tags;
 /// Backup tasks.

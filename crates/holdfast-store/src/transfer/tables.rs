@@ -76,6 +76,7 @@ pub(super) const TABLES: &[Table] = &[
             ("quiet_from", ColumnKind::Text),
             ("quiet_until", ColumnKind::Text),
             ("summary_at", ColumnKind::Time),
+            ("suspended_at", ColumnKind::Time),
             ("created_at", ColumnKind::Time),
             ("updated_at", ColumnKind::Time),
         ],

@@ -1,6 +1,6 @@
 //! `holdfast user …`.
 
-use holdfast_app::{accounts, tokens, two_factor};
+use holdfast_app::{accounts, suspension, tokens, two_factor};
 use holdfast_core::Secret;
 use holdfast_core::user::UserDraft;
 use holdfast_store::Migrations;
@@ -19,7 +19,9 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
         UserCommand::List
         | UserCommand::ResetPassword { .. }
         | UserCommand::EnableOtp { .. }
-        | UserCommand::DisableOtp { .. } => Migrations::Never,
+        | UserCommand::DisableOtp { .. }
+        | UserCommand::Suspend { .. }
+        | UserCommand::Resume { .. } => Migrations::Never,
     };
     if migrations == Migrations::OnlyCreate {
         refuse_lost_database(settings).await?;
@@ -34,8 +36,9 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
         UserCommand::List => {
             for user in accounts::list(&app).await? {
                 let role = if user.is_admin { "admin" } else { "user" };
+                let state = if user.suspended_at.is_some() { "\tsuspended" } else { "" };
                 let otp = if user.totp_sealed.is_some() { "two-factor" } else { "password" };
-                say!("{}\t{}\t{}\t{role}\t{otp}\t{}", user.id, user.email, user.name, user.timezone);
+                say!("{}\t{}\t{}\t{role}\t{otp}\t{}{state}", user.id, user.email, user.name, user.timezone);
             }
         }
         UserCommand::ResetPassword { email, keep } => {
@@ -52,6 +55,16 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
             let user = tokens::user_by_email(&app, &email).await?;
             two_factor::disable(&app, &origin(), &user).await?;
             say!("Two-factor sign-in is off for {}.", user.email);
+        }
+        UserCommand::Suspend { email } => {
+            let user = tokens::user_by_email(&app, &email).await?;
+            let cancelled = suspension::suspend(&app, &origin(), &user).await?;
+            say!("{} is suspended; runs cancelled: {cancelled}. Backups and settings stay.", user.email);
+        }
+        UserCommand::Resume { email } => {
+            let user = tokens::user_by_email(&app, &email).await?;
+            suspension::resume(&app, &origin(), &user).await?;
+            say!("{} is active again. Tasks run at their next times; what was missed is not caught up.", user.email);
         }
     }
     app.store.close().await;
