@@ -446,10 +446,11 @@ pub async fn delete_own(app: &App, caller: &Caller, email: &str, password: &str)
     if user::normal_email(email) != user.email {
         return Err(AppError::Invalid(Errors::one("email", Rule::OwnEmail)));
     }
-    delete(app, caller, &user).await
+    delete(app, Some(caller.user), &caller.origin, &user).await
 }
 
-pub(crate) async fn delete(app: &App, caller: &Caller, user: &UserRow) -> Result<()> {
+/// Deletes an account with everything in it; refused for the only administrator, and while runs are live.
+pub async fn delete(app: &App, by: Option<UserId>, origin: &Origin, user: &UserRow) -> Result<()> {
     check_deletable(app, user).await?;
     // Few enough at a time that nobody else has to wait.
     const RUNS_AT_ONCE: i64 = 500;
@@ -466,7 +467,7 @@ pub(crate) async fn delete(app: &App, caller: &Caller, user: &UserRow) -> Result
     refuse_deletion(&mut tx, user).await?;
     users::delete(&mut tx, user.user_id()).await?;
     let detail = format!("{} {}", user.id, user.email);
-    app.audit_as(&mut tx, Some(caller.user), &caller.origin, AuditAction::UserDeleted, &detail).await?;
+    app.audit_as(&mut tx, by, origin, AuditAction::UserDeleted, &detail).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())

@@ -33,6 +33,7 @@ pub mod servers;
 pub mod sessions;
 pub mod ssh_key;
 pub mod streams;
+pub mod supervision;
 pub mod suspension;
 pub mod tags;
 pub mod tasks;

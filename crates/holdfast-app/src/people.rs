@@ -19,7 +19,7 @@ const LEASES: i64 = 100;
 /// Audit events per page.
 pub const EVENTS: i64 = 50;
 
-fn administrator(caller: &Caller) -> Result<()> {
+pub(crate) fn administrator(caller: &Caller) -> Result<()> {
     if caller.is_admin { Ok(()) } else { Err(AppError::Forbidden(Resource::Administration)) }
 }
 
@@ -150,7 +150,7 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
 }
 
 /// The caller as the audit log names them when they act for somebody else.
-async fn administrator_origin(app: &App, caller: &Caller) -> Result<Origin> {
+pub(crate) async fn administrator_origin(app: &App, caller: &Caller) -> Result<Origin> {
     administrator(caller)?;
     let known = find(app, caller.user).await?;
     let actor = format!("administrator {} ({})", known.email, caller.origin.actor);
@@ -177,7 +177,7 @@ pub async fn delete(app: &App, caller: &Caller, id: UserId) -> Result<()> {
         return Err(AppError::Conflict(Conflict::OwnAccount));
     }
     let user = find(app, id).await?;
-    accounts::delete(app, caller, &user).await
+    accounts::delete(app, Some(caller.user), &caller.origin, &user).await
 }
 
 pub async fn show_person(app: &App, caller: &Caller, id: UserId) -> Result<UserRow> {

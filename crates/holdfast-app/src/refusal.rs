@@ -91,6 +91,7 @@ refusals! {
         AccountOfEmail = "account-of-email", "No account has this email address.";
         Session = "session", "Session not found";
         Token = "token", "API token not found";
+        Task = "task", "No task of this account has this ID or label.";
         Logs = "logs", "No logs found for this backup task.";
         Entry = "entry", "There is no such entry in this backup.";
     }

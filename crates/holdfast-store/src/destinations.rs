@@ -246,6 +246,28 @@ pub async fn list_inventory_due(tx: &mut Tx, since: Timestamp, limit: i64) -> Re
     Ok(rows.into_iter().map(|(id, owner)| (DestinationId(id), UserId(owner))).collect())
 }
 
+/// What a user has stored at a destination.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct StoredRow {
+    pub label: String,
+    pub kind: String,
+    pub backups: i64,
+    pub bytes: i64,
+}
+
+/// What a user has stored, by destination; those without any backup are left out.
+pub async fn list_stored(tx: &mut Tx, owner: UserId) -> Result<Vec<StoredRow>> {
+    fetch_all!(
+        tx,
+        StoredRow,
+        "SELECT d.label, d.kind, COUNT(*) AS backups, CAST(SUM(c.size_bytes) AS BIGINT) AS bytes
+         FROM backup_copies c JOIN backup_destinations d ON d.id = c.destination_id
+         WHERE d.user_id = $1 AND c.remove_after IS NULL AND c.removed_at IS NULL
+         GROUP BY d.id, d.label, d.kind ORDER BY d.id",
+        owner.0
+    )
+}
+
 /// How many tasks store there.
 pub async fn count_tasks(tx: &mut Tx, id: DestinationId) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM backup_tasks WHERE backup_destination_id = $1", id.0)

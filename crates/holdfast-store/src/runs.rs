@@ -282,6 +282,11 @@ pub async fn list_live(tx: &mut Tx, owner: UserId) -> Result<Vec<RunRow>> {
     )
 }
 
+/// The long runs of a user: backups, restores, verifications and inventories.
+pub async fn list_long(tx: &mut Tx, listing: &Listing) -> Result<Page<RunRow>> {
+    list_page!(tx, listing, "runs" as "r", " AND r.is_long AND ($2 IS NULL OR $2 = '')")
+}
+
 /// Narrows a list of logs.
 #[derive(Debug, Clone, Default)]
 pub struct LogFilter {

@@ -308,6 +308,12 @@ pub async fn stop_schedules(tx: &mut Tx, owner: UserId) -> Result<()> {
     Ok(())
 }
 
+/// All tasks of a user.
+pub async fn list_of(tx: &mut Tx, owner: UserId) -> Result<Vec<TaskRow>> {
+    let sql = concat!("SELECT ", columns!(), " FROM backup_tasks t WHERE t.user_id = $1 ORDER BY t.id");
+    fetch_all!(tx, _, sql, owner.0)
+}
+
 /// The tasks of a user that are not paused.
 pub async fn list_unpaused(tx: &mut Tx, owner: UserId) -> Result<Vec<TaskRow>> {
     fetch_all!(

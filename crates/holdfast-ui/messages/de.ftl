@@ -820,6 +820,19 @@ identity-unlink = Trennen
 identity-unlink-named = { $name } trennen
 
 ## Audit-Protokoll
+person-suspend = Sperren
+person-suspend-named = { $name } sperren
+person-resume = Konto entsperren
+person-resume-named = Das Konto von { $name } entsperren
+person-suspended = Gesperrt
+person-suspended-means = Niemand kann sich bei diesem Konto anmelden, und nichts davon startet. Backups und Einstellungen bleiben.
+person-open-named = Alles von { $name } anzeigen
+person-shown = Die ersten { $shown } von { $total } werden gezeigt.
+person-runs = Neueste Läufe
+person-cancel-named = Den Lauf von { $name } abbrechen
+person-pause-named = { $name } pausieren
+person-resume-task-named = { $name } fortsetzen
+person-recorded = Was Sie hier tun, steht mit Ihrem Namen im Audit-Protokoll dieser Person.
 audit-intro = Wer was getan hat und von wo.
 audit-own = Nur eigene anzeigen
 audit-all = Alle Konten anzeigen
@@ -1062,6 +1075,7 @@ missing-registration = Die Registrierung ist geschlossen. Bitten Sie die Adminis
 missing-account = Dieses Konto gibt es nicht.
 missing-account-of-email = Es gibt kein Konto mit dieser E-Mail-Adresse.
 missing-session = Diese Sitzung gibt es nicht.
+missing-task = Keine Aufgabe dieses Kontos hat diese Nummer oder Bezeichnung.
 missing-token = Dieses API-Token gibt es nicht.
 missing-logs = Diese Aufgabe hat noch keine Protokolle.
 missing-entry = Diesen Eintrag gibt es in diesem Backup nicht.

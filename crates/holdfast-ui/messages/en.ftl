@@ -782,6 +782,19 @@ identity-unlink = Unlink
 identity-unlink-named = Unlink { $name }
 
 ## Audit log
+person-suspend = Suspend
+person-suspend-named = Suspend { $name }
+person-resume = Resume account
+person-resume-named = Resume the account of { $name }
+person-suspended = Suspended
+person-suspended-means = Nobody can sign in to this account, and nothing of it starts. Backups and settings stay.
+person-open-named = Show everything of { $name }
+person-shown = The first { $shown } of { $total } are shown.
+person-runs = Newest runs
+person-cancel-named = Cancel the run of { $name }
+person-pause-named = Pause { $name }
+person-resume-task-named = Resume { $name }
+person-recorded = What you do here is in the audit log of this person, with your name.
 audit-intro = Who did what, and from where.
 audit-own = Show only mine
 audit-all = Show all accounts
@@ -1024,6 +1037,7 @@ missing-registration = Registration is closed. Ask the administrator of this ser
 missing-account = This account does not exist.
 missing-account-of-email = There is no account with this email address.
 missing-session = This session does not exist.
+missing-task = No task of this account has this ID or label.
 missing-token = This API token does not exist.
 missing-logs = This task has no logs yet.
 missing-entry = This backup has no such entry.
