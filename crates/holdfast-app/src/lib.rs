@@ -25,6 +25,7 @@ pub mod logs;
 pub mod maintenance;
 pub mod notices;
 pub mod overview;
+pub mod ownership;
 pub mod people;
 pub mod probes;
 pub mod profile;

@@ -12,7 +12,7 @@ use holdfast_store::{DbTime, settings};
 use crate::accounts::{self, OPEN, REGISTRATION};
 use crate::mailer::Mail;
 use crate::refusal::{Conflict, Missing};
-use crate::{App, AppError, Caller, Origin, Resource, Result, suspension};
+use crate::{App, AppError, Caller, Origin, Resource, Result, ownership, suspension, tokens};
 
 /// The most leases that are shown.
 const LEASES: i64 = 100;
@@ -168,6 +168,14 @@ pub async fn suspend(app: &App, caller: &Caller, id: UserId) -> Result<()> {
 pub async fn resume(app: &App, caller: &Caller, id: UserId) -> Result<()> {
     let origin = administrator_origin(app, caller).await?;
     suspension::resume(app, &origin, &find(app, id).await?).await
+}
+
+/// Transfers everything of a person to another account. Returns whose it is now.
+pub async fn transfer(app: &App, caller: &Caller, id: UserId, email: &str) -> Result<UserId> {
+    let origin = administrator_origin(app, caller).await?;
+    let (from, to) = (find(app, id).await?, tokens::user_by_email(app, email).await?);
+    ownership::transfer(app, &origin, &from, &to).await?;
+    Ok(to.id)
 }
 
 /// Deletes a user's account. Stored backups stay at their destinations.

@@ -55,6 +55,7 @@ refusals! {
         AccountBusy = "account-busy", "Something is running for this account. Cancel it or wait for its end.";
         AccountSuspended = "account-suspended", "This account is suspended. An administrator can resume it.";
         AccountNotSuspended = "account-not-suspended", "This account is not suspended.";
+        SameAccount = "same-account", "Everything already belongs to this account.";
         OwnSuspension = "own-suspension", "You cannot suspend your own account.";
         OwnAccount = "own-account", "Delete your own account on your account page.";
         SignInNotBegun = "sign-in-not-begun",

@@ -23,6 +23,7 @@ string_enum! {
         UserMadeOrdinary = "user.made_ordinary",
         UserSuspended = "user.suspended",
         UserResumed = "user.resumed",
+        UserTransferred = "user.transferred",
         SessionRevoked = "session.revoked",
         IdentityLinked = "identity.linked",
         IdentityUnlinked = "identity.unlinked",

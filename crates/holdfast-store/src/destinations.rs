@@ -25,6 +25,8 @@ row_type! {
         marker: Option<String> = "d.marker",
         /// Whether deleted objects remain as older versions, according to the last check.
         keeps_versions: bool = "d.keeps_versions",
+        /// The account whose number its local folder has, if it is not its owner.
+        folder_user_id: Option<UserId> = "d.folder_user_id",
         created_at: DbTime = "d.created_at",
         updated_at: DbTime = "d.updated_at",
     }
@@ -79,7 +81,7 @@ pub async fn update(
 ) -> Result<()> {
     write(tx, row.id.0, row.user_id, draft, row.updated_at.moved_on(now)).await?;
     if is_empty && row.spec != draft.spec {
-        execute!(tx, "UPDATE backup_destinations SET marker = NULL WHERE id = $1", row.id.0)?;
+        execute!(tx, "UPDATE backup_destinations SET marker = NULL, login_key_sealed = NULL WHERE id = $1", row.id.0)?;
     }
     if row.spec != draft.spec || draft.keys.has_new() {
         let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_error_code = NULL,
@@ -188,6 +190,11 @@ pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secr
     let access = read_secret!(tx, "backup_destinations", "s3_access_key_sealed", row.id.0, owner)?;
     let secret = read_secret!(tx, "backup_destinations", "s3_secret_key_sealed", row.id.0, owner)?;
     Ok((access, secret))
+}
+
+/// The SSH key with which its former owner logged in, if it was transferred to another account.
+pub async fn open_login_key(tx: &mut Tx, row: &DestinationRow) -> Result<Option<Secret>> {
+    read_secret!(tx, "backup_destinations", "login_key_sealed", row.id.0, row.user_id)
 }
 
 /// Whether a run is working with the destination: writing to it, reading from it or checking it.

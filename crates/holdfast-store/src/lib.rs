@@ -15,6 +15,7 @@ mod suspended;
 mod row;
 #[macro_use]
 mod listing;
+#[macro_use]
 mod key_rotation;
 mod migrate;
 mod options;
@@ -46,6 +47,7 @@ pub mod identities;
 pub mod live;
 pub mod master_key;
 pub mod notices;
+pub mod ownership;
 pub mod probes;
 pub mod queue;
 pub mod restores;

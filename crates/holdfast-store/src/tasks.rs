@@ -308,6 +308,18 @@ pub async fn stop_schedules(tx: &mut Tx, owner: UserId) -> Result<()> {
     Ok(())
 }
 
+/// Keeps others from changing any of a user's tasks, or starting one, until the transaction ends.
+pub async fn lock_all(tx: &mut Tx, owner: UserId) -> Result<()> {
+    execute!(tx, "UPDATE backup_tasks SET updated_at = updated_at WHERE user_id = $1", owner.0)?;
+    Ok(())
+}
+
+/// How many of a user's tasks have a trigger URL.
+pub async fn count_triggers(tx: &mut Tx, owner: UserId) -> Result<i64> {
+    let sql = "SELECT COUNT(*) FROM backup_tasks WHERE user_id = $1 AND trigger_sealed IS NOT NULL";
+    fetch_scalar!(tx, i64, sql, owner.0)
+}
+
 /// All tasks of a user.
 pub async fn list_of(tx: &mut Tx, owner: UserId) -> Result<Vec<TaskRow>> {
     let sql = concat!("SELECT ", columns!(), " FROM backup_tasks t WHERE t.user_id = $1 ORDER BY t.id");

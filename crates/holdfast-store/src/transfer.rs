@@ -310,6 +310,10 @@ impl Writer {
                 "backup_destinations" => {
                     let before = row.get("user_id").and_then(Value::as_i64);
                     let (before, user) = before.zip(user).ok_or_else(|| wrong(table, "belongs to nobody"))?;
+                    let (before, user) = match row.get("folder_user_id").and_then(Value::as_i64) {
+                        Some(kept) => (kept, kept),
+                        None => (before, user),
+                    };
                     self.taken.destinations.push(((before, old), (user, new)));
                 }
                 _ => {}

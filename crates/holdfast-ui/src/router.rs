@@ -80,6 +80,7 @@ fn person_pages() -> Router<Arc<Ui>> {
         .route("/administration/people/{id}", get(person::show))
         .route("/administration/people/{id}/suspend", post(person::suspend))
         .route("/administration/people/{id}/resume", post(person::resume))
+        .route("/administration/people/{id}/transfer", post(person::transfer))
         .route("/administration/people/{id}/tasks/{task}/{act}", post(person::act_on_task))
         .route("/administration/people/{id}/runs/{run}/cancel", post(person::cancel_run))
 }

@@ -56,6 +56,7 @@ pub enum UserCommand {
     Suspend { email: String },
     Resume { email: String },
     Delete { email: String, yes: bool, cancel_runs: bool },
+    Transfer { from: String, to: String, cancel_runs: bool },
 }
 
 /// Pauses or resumes the tasks of an account, on this machine.
@@ -440,6 +441,11 @@ fn user_parser() -> clap::Command {
                 .arg(flag("yes", "Do not ask for the address of the account"))
                 .arg(flag("cancel-runs", "Suspend the account first, and wait until its live runs have ended")),
         )
+        .subcommand(
+            account("transfer", "Give all tasks, servers, destinations, backups, streams and tags to another account")
+                .arg(required("to", "Email of the account that receives them"))
+                .arg(flag("cancel-runs", "Suspend the account first, and wait until its live runs have ended")),
+        )
 }
 
 fn audit_parser() -> clap::Command {
@@ -713,6 +719,11 @@ fn user_command(matches: &ArgMatches) -> Result<UserCommand, Failure> {
         "delete" => UserCommand::Delete {
             email: text(matches, "email"),
             yes: matches.get_flag("yes"),
+            cancel_runs: matches.get_flag("cancel-runs"),
+        },
+        "transfer" => UserCommand::Transfer {
+            from: text(matches, "email"),
+            to: text(matches, "to"),
             cancel_runs: matches.get_flag("cancel-runs"),
         },
         other => return Err(unknown(other)),

@@ -148,6 +148,7 @@ pub(super) const TABLES: &[Table] = &[
             ("username", ColumnKind::Text),
             ("database_username", ColumnKind::Text),
             ("database_password_sealed", ColumnKind::Sealed),
+            ("login_key_sealed", ColumnKind::Sealed),
             ("host_key", ColumnKind::Text),
             ("offered_host_key", ColumnKind::Text),
             ("connectivity", ColumnKind::Word(|text| Connectivity::parse(text).is_some())),
@@ -176,6 +177,9 @@ pub(super) const TABLES: &[Table] = &[
             ("spec", ColumnKind::Spec(spec::is_sound_destination)),
             ("s3_access_key_sealed", ColumnKind::Sealed),
             ("s3_secret_key_sealed", ColumnKind::Sealed),
+            ("login_key_sealed", ColumnKind::Sealed),
+            // As it was: the folder keeps its name.
+            ("folder_user_id", ColumnKind::Int),
             ("marker", ColumnKind::Text),
             ("status", ColumnKind::Word(|text| Reachability::parse(text).is_some())),
             ("last_checked_at", ColumnKind::Time),

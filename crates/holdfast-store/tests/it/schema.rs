@@ -85,6 +85,17 @@ async fn every_column_is_either_exported_or_left_out_on_purpose() {
     assert!(known.is_empty(), "{known:?}");
 }
 
+/// Whoever adds a table with an owner must decide whether its rows are transferred with everything else.
+#[tokio::test]
+async fn every_table_with_an_owner_is_transferred_or_stays_on_purpose() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    let (shape, _) = sqlite_shape(&app.options.url).await;
+    let owned = shape.into_iter().filter(|(_, columns)| columns.contains_key("user_id")).map(|(table, _)| table);
+    let found: BTreeSet<String> = owned.collect();
+    let known = holdfast_store::ownership::MOVED.iter().chain(holdfast_store::ownership::STAYING);
+    assert_eq!(found, known.map(|table| (*table).to_owned()).collect());
+}
+
 /// Exported columns whose change alone is no reason to write a catalogue: their value is determined again, follows from
 /// another column, or never changes.
 const QUIET: &[(&str, &str)] = &[

@@ -135,6 +135,16 @@ pub(crate) async fn resume(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id)
     Ok(done(&address(id), "saved"))
 }
 
+pub(crate) async fn transfer(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    form: Form,
+) -> PageResult {
+    let to = people::transfer(&ui.app, &person.caller, parse_person(&id)?, &form.text("to")).await?;
+    Ok(done(&address(to), "saved"))
+}
+
 pub(crate) async fn act_on_task(
     State(ui): State<Arc<Ui>>,
     person: SignedIn,

@@ -158,11 +158,16 @@ on_both_engines! {
         let mut ada_again = signed_in(&app, "ada").await;
         assert_eq!(ada_again.get("/").await.status, 200);
 
+        let given = root.submit(&format!("{base}/transfer"), &[("to", "Eve@example.org")]).await;
+        assert_eq!(given.header("location"), Some("/administration/people/3?said=saved"));
+        assert!(root.get("/administration/people/3").await.text.contains("web files"));
+        ada.client.get(&format!("/api/backup-tasks/{task}")).await.expect(403);
+        assert_eq!(root.submit(&format!("{base}/transfer"), &[("to", "nobody@example.org")]).await.status, 404);
         let mut eve = signed_in(&app, "eve").await;
-        eve.get("/").await;
+        assert!(eve.get(&format!("/tasks/{task}")).await.text.contains("web files"));
         assert_eq!(eve.get(base).await.status, 403);
         for path in [format!("{base}/suspend"), format!("{base}/resume"), format!("{base}/tasks/{task}/pause"),
-            format!("{base}/runs/1/cancel")] {
+            format!("{base}/runs/1/cancel"), format!("{base}/transfer")] {
             assert_eq!(eve.submit(&path, &[]).await.status, 403, "{path}");
         }
     }

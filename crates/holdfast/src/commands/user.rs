@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use holdfast_app::refusal::Conflict;
-use holdfast_app::{App, AppError, accounts, supervision, suspension, tokens, two_factor};
+use holdfast_app::{App, AppError, accounts, ownership, supervision, suspension, tokens, two_factor};
 use holdfast_core::Secret;
 use holdfast_core::user::UserDraft;
 use holdfast_store::Migrations;
@@ -32,7 +32,8 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
         | UserCommand::DisableOtp { .. }
         | UserCommand::Suspend { .. }
         | UserCommand::Resume { .. }
-        | UserCommand::Delete { .. } => Migrations::Never,
+        | UserCommand::Delete { .. }
+        | UserCommand::Transfer { .. } => Migrations::Never,
     };
     if migrations == Migrations::OnlyCreate {
         refuse_lost_database(settings).await?;
@@ -78,6 +79,7 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
             say!("{} is active again. Tasks run at their next times; what was missed is not caught up.", user.email);
         }
         UserCommand::Delete { email, yes, cancel_runs } => delete(&app, &email, yes, cancel_runs).await?,
+        UserCommand::Transfer { from, to, cancel_runs } => transfer(&app, &from, &to, cancel_runs).await?,
     }
     app.store.close().await;
     Ok(())
@@ -97,6 +99,33 @@ async fn delete(app: &App, email: &str, yes: bool, cancel_runs: bool) -> Result<
     say!("{} was deleted, with its tasks, servers, destinations and logs.", user.email);
     if yes {
         tell_of_stored(&stored);
+    }
+    Ok(())
+}
+
+async fn transfer(app: &App, from: &str, to: &str, cancel_runs: bool) -> Result<(), Failure> {
+    let (from, to) = (tokens::user_by_email(app, from).await?, tokens::user_by_email(app, to).await?);
+    if cancel_runs {
+        end_runs(app, &from).await?;
+    }
+    let done = ownership::transfer(app, &origin(), &from, &to).await?;
+    let figures = done.figures;
+    say!(
+        "{} now has {} tasks, {} servers and {} destinations of {}, with their backups, logs, streams and tags.",
+        to.email,
+        figures.tasks,
+        figures.servers,
+        figures.destinations,
+        from.email
+    );
+    if done.triggers > 0 {
+        say!("{} trigger URLs still work for whoever knows them; create new ones to void them.", done.triggers);
+    }
+    if done.loses_private_networks {
+        say!("{} is no administrator: endpoints and webhooks in private networks are refused from now on.", to.email);
+    }
+    if cancel_runs {
+        say!("{} is suspended.", from.email);
     }
     Ok(())
 }

@@ -154,6 +154,19 @@ async fn an_account_is_paused_suspended_and_deleted_while_the_service_runs() {
         installation.succeed(&["user", "resume", "a@example.org"], "");
         wait_for_status(&client, "/api/user", 200).await;
 
+        installation.succeed(&["user", "create", "--email", "b@example.org", "--name", "B"], "correct horse\n");
+        let give = |from: &str, to: &str| installation.run(&["user", "transfer", from, "--to", to], "");
+        let said = give("a@example.org", "b@example.org");
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(
+            said.contains("b@example.org now has 1 tasks, 1 servers and 1 destinations of a@example.org"),
+            "{said}"
+        );
+        client.get(&path).await.expect(403);
+        assert_eq!(give("a@example.org", "nobody@example.org").status.code(), Some(1));
+        assert!(give("b@example.org", "a@example.org").status.success());
+        client.get(&path).await.expect(200);
+
         let unsure = installation.run(&["user", "delete", "a@example.org"], "a@example.org\n");
         assert_eq!(unsure.status.code(), Some(2), "a pipe is nobody who was asked");
         client.act(&format!("{path}/run")).await.expect(202);
@@ -162,7 +175,7 @@ async fn an_account_is_paused_suspended_and_deleted_while_the_service_runs() {
         assert!(!installation.succeed(&["user", "list"], "").contains("a@example.org"));
         wait_for_status(&client, "/api/user", 401).await;
         let log = installation.succeed(&["audit", "export"], "");
-        for action in ["backup_task.paused", "user.suspended", "user.resumed", "user.deleted"] {
+        for action in ["backup_task.paused", "user.suspended", "user.resumed", "user.transferred", "user.deleted"] {
             assert!(log.lines().any(|line| line.contains(action) && line.contains("command line (uid ")), "{log}");
         }
     }
