@@ -13,6 +13,8 @@ pub enum Access {
     Scope(Scope),
     /// A token with both scopes, for an operation that would otherwise let one scope do what only the other allows.
     Both(Scope, Scope),
+    /// A token with all of these scopes, for what shows something of all that they allow to see.
+    All(&'static [Scope]),
 }
 
 impl Access {
@@ -22,6 +24,7 @@ impl Access {
             Self::Public | Self::Token => Vec::new(),
             Self::Scope(scope) => vec![scope],
             Self::Both(one, other) => vec![one, other],
+            Self::All(scopes) => scopes.to_vec(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod answer;
+mod audit;
 mod backups;
 mod body;
 mod call;

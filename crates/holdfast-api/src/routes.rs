@@ -7,12 +7,13 @@ use holdfast_core::scope::Scope;
 
 use crate::access::Access;
 use crate::openapi::doc::{
-    DELETE_TASK, DOWNLOAD, LIST, LIST_BACKUPS, LIST_ENTRIES, LIST_LOGS, LIST_NOTICES, LIST_RUNS, LIST_TASK_LOGS,
-    LIST_TASKS, TRIGGER, UPCOMING,
+    DELETE_TASK, DOWNLOAD, LIST, LIST_AUDIT_EVENTS, LIST_BACKUPS, LIST_ENTRIES, LIST_LOGS, LIST_NOTICES, LIST_RUNS,
+    LIST_TASK_LOGS, LIST_TASKS, TRIGGER, UPCOMING,
 };
 use crate::table::{Route, delete, get, patch, post, put};
 use crate::{
-    backups, destinations, device, docs, events, logs, notices, servers, ssh_key, streams, tags, tasks, triggers, user,
+    audit, backups, destinations, device, docs, events, logs, notices, servers, ssh_key, streams, tags, tasks, triggers,
+    user,
 };
 
 /// Served only if the operator has enabled it.
@@ -34,6 +35,16 @@ pub fn routes() -> Vec<Route> {
     .collect()
 }
 
+/// An event names whatever it concerns, with old and new values: whoever may not view all of that must not learn it
+/// here. The addresses of clients are no reason for a scope of its own: a token of this user sees where this user works.
+const AUDIT: Access = Access::All(&[
+    Scope::ViewBackupTasks,
+    Scope::ViewRemoteServers,
+    Scope::ViewBackupDestinations,
+    Scope::ViewNotificationStreams,
+    Scope::ManageTags,
+]);
+
 fn general() -> Vec<Route> {
     vec![
         get("/api/user", Access::Token, user::show_user).says("Show the current user").shows::<user::UserResource>(),
@@ -43,6 +54,10 @@ fn general() -> Vec<Route> {
         get("/api/events", Scope::ViewBackupTasks, events::follow_events)
             .says("Follow what happens to your runs, backups and notices, as server-sent events")
             .sends_events::<events::EventResource>(),
+        get("/api/audit-events", AUDIT, audit::list_audit_events)
+            .says("List the user's own audit events: who did what, and from where")
+            .asks(LIST_AUDIT_EVENTS)
+            .lists::<audit::AuditEventResource>(),
         post(DEVICE_TOKEN, Access::Public, device::create_device_token)
             .says("Exchange credentials for a token with every scope; off unless ENABLE_DEVICE_AUTH_ENDPOINT is true")
             .takes::<device::DeviceBody>()

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::Changes;
 use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
-use holdfast_core::input::{Errors, Field};
+use holdfast_core::input::{Errors, Field, Input};
 use holdfast_core::network::ClientKey;
 use holdfast_core::rate::Quota;
 use holdfast_core::refusal::Rule;
@@ -286,7 +287,9 @@ async fn send_reset(app: &App, email: &str, origin: &Origin) -> Result<()> {
         return Ok(());
     }
     let found = users::find_by_email(&mut app.store.read().await?, email).await?;
-    let Some(user) = found.filter(|user| user.password_hash.is_some()) else { return Ok(()) };
+    let Some(user) = found.filter(|user| user.password_hash.is_some() && user.suspended_at.is_none()) else {
+        return Ok(());
+    };
     let secret = make_link(app, user.user_id(), LinkPurpose::Reset, origin, "reset").await?;
     let mail = Mail {
         to: user.email.clone(),
@@ -421,11 +424,20 @@ pub async fn update_profile(
     users::update_profile(&mut tx, caller.user, draft, now).await?;
     users::update_language(&mut tx, caller.user, language, now).await?;
     if current.email != draft.email {
-        app.audit(&mut tx, caller, AuditAction::UserEmailChanged, &draft.email).await?;
+        let detail = format!("{} → {}", current.email, draft.email);
+        app.audit(&mut tx, caller, AuditAction::UserEmailChanged, &detail).await?;
     }
+    let before = profile(&current.name, &current.timezone, &current.language);
+    let changes = Changes::between(&before, &profile(&draft.name, &draft.timezone, language));
+    app.audit_changes(&mut tx, caller, AuditAction::UserProfileUpdated, &draft.email, &changes).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
+}
+
+/// A profile as the audit log compares it.
+fn profile(name: &str, timezone: &str, language: &str) -> Input {
+    Input::default().with("name", name).with("timezone", timezone).with("language", language)
 }
 
 /// Deletes the caller's account with everything in it. Stored backups stay at their destinations.
@@ -434,10 +446,11 @@ pub async fn delete_own(app: &App, caller: &Caller, email: &str, password: &str)
     if user::normal_email(email) != user.email {
         return Err(AppError::Invalid(Errors::one("email", Rule::OwnEmail)));
     }
-    delete(app, caller, &user).await
+    delete(app, Some(caller.user), &caller.origin, &user).await
 }
 
-pub(crate) async fn delete(app: &App, caller: &Caller, user: &UserRow) -> Result<()> {
+/// Deletes an account with everything in it; refused for the only administrator, and while runs are live.
+pub async fn delete(app: &App, by: Option<UserId>, origin: &Origin, user: &UserRow) -> Result<()> {
     check_deletable(app, user).await?;
     // Few enough at a time that nobody else has to wait.
     const RUNS_AT_ONCE: i64 = 500;
@@ -454,7 +467,7 @@ pub(crate) async fn delete(app: &App, caller: &Caller, user: &UserRow) -> Result
     refuse_deletion(&mut tx, user).await?;
     users::delete(&mut tx, user.user_id()).await?;
     let detail = format!("{} {}", user.id, user.email);
-    app.audit_as(&mut tx, Some(caller.user), &caller.origin, AuditAction::UserDeleted, &detail).await?;
+    app.audit_as(&mut tx, by, origin, AuditAction::UserDeleted, &detail).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
@@ -464,9 +477,15 @@ async fn check_deletable(app: &App, user: &UserRow) -> Result<()> {
     refuse_deletion(&mut app.store.read().await?, user).await
 }
 
+/// Whether this is the only administrator who can sign in.
+pub(crate) async fn is_last_admin(tx: &mut Tx, user: &UserRow) -> Result<bool> {
+    let is_one = user.is_admin && user.password_hash.is_some() && user.suspended_at.is_none();
+    Ok(is_one && users::count_admins(tx).await? <= 1)
+}
+
 /// Refuses to delete the only administrator, or an account with live runs.
 async fn refuse_deletion(tx: &mut Tx, user: &UserRow) -> Result<()> {
-    if user.is_admin && user.password_hash.is_some() && users::count_admins(tx).await? <= 1 {
+    if is_last_admin(tx, user).await? {
         return Err(AppError::Conflict(Conflict::OnlyAdministrator));
     }
     if users::count_live_runs(tx, user.user_id()).await? > 0 {
@@ -510,6 +529,12 @@ async fn check_credentials(
         return Err(AppError::Invalid(Errors::one("email", Rule::Credentials)));
     };
     let mut tx = app.store.begin().await?;
+    // Said only to somebody who knows the password.
+    if user.suspended_at.is_some() {
+        app.audit_as(&mut tx, Some(user.user_id()), origin, AuditAction::SignInRefused, "suspended").await?;
+        tx.commit().await?;
+        return Err(AppError::Invalid(Errors::one("email", Rule::Suspended)));
+    }
     if let Err(error) = two_factor::check(app, &mut tx, &user, &credentials.otp).await {
         app.audit_as(&mut tx, Some(user.user_id()), origin, AuditAction::SignInRefused, "one-time code").await?;
         tx.commit().await?;

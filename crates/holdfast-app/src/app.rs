@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::Timestamp;
 use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::Changes;
 use holdfast_core::clock::SharedClock;
 use holdfast_core::ids::{RunId, UserId};
 use holdfast_core::rate::Quota;
@@ -164,6 +165,21 @@ impl App {
     ) -> Result<()> {
         audit::insert(tx, DbTime(self.now()), user, origin, action, detail).await?;
         Ok(())
+    }
+
+    /// Records what an edit changed, if it changed anything.
+    pub(crate) async fn audit_changes(
+        &self,
+        tx: &mut Tx,
+        caller: &Caller,
+        action: AuditAction,
+        subject: &str,
+        changes: &Changes,
+    ) -> Result<()> {
+        match changes.describe(subject) {
+            Some(detail) => self.audit(tx, caller, action, &detail).await,
+            None => Ok(()),
+        }
     }
 
     /// Counts an action that starts work elsewhere.

@@ -94,6 +94,7 @@ pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> R
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     present(owned(caller, backups::find_locked(&mut tx, id).await?)?)?;
+    app.audit(&mut tx, caller, AuditAction::BackupVerificationRequested, &id.to_string()).await?;
     let new = NewRun::new(caller.user, RunSubject::Verify(id), Trigger::Manual);
     queue(app, tx, &new, None).await
 }
@@ -182,9 +183,7 @@ pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
         drop(tx);
         return crate::tasks::cancel(app, caller, task).await;
     }
-    if !runs::cancel_queued(&mut tx, id, app.now()).await? {
-        runs::request_cancel(&mut tx, id, app.now()).await?;
-    }
+    crate::cancellation::cancel(app, &mut tx, &run).await?;
     app.audit(&mut tx, caller, AuditAction::RunCancelled, &format!("{id} {}", run.kind().as_str())).await?;
     Ok(tx.commit().await?)
 }

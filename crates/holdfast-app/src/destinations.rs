@@ -1,6 +1,7 @@
 //! Backup destinations.
 
 use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::named;
 use holdfast_core::destination::DestinationDraft;
 use holdfast_core::ids::{DestinationId, RunId};
 use holdfast_core::input::Input;
@@ -32,6 +33,7 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<Destina
     let draft = DestinationDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
     let id = destinations::insert(&mut tx, caller.user, &draft, app.now()).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupDestinationCreated, &named(id, &draft.label)).await?;
     finish(app, caller, tx, id, &draft).await
 }
 
@@ -48,6 +50,8 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input
         return Err(AppError::Conflict(Conflict::DestinationBusy));
     }
     destinations::update(&mut tx, &row, &draft, backups == 0, app.now()).await?;
+    let (subject, changes) = (named(id, &row.label), draft.changes(&row.current()));
+    app.audit_changes(&mut tx, caller, AuditAction::BackupDestinationUpdated, &subject, &changes).await?;
     if row.spec != draft.spec {
         let detail = format!("{id} {} to {}", row.spec.place(), draft.spec.place());
         app.audit(&mut tx, caller, AuditAction::BackupDestinationMoved, &detail).await?;
@@ -68,7 +72,7 @@ pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()>
         return Err(AppError::Conflict(Conflict::DestinationHolds { backups: refusal::backups(backups) }));
     }
     destinations::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, AuditAction::BackupDestinationDeleted, &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupDestinationDeleted, &named(id, &row.label)).await?;
     Ok(tx.commit().await?)
 }
 
@@ -84,7 +88,8 @@ pub async fn request_check(app: &App, caller: &Caller, id: DestinationId) -> Res
 pub async fn request_inventory(app: &App, caller: &Caller, id: DestinationId) -> Result<RunId> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
-    owned(caller, destinations::find_locked(&mut tx, id).await?)?;
+    let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
+    app.audit(&mut tx, caller, AuditAction::BackupDestinationInventoryRequested, &named(id, &row.label)).await?;
     app.queue_check(tx, &NewRun::new(caller.user, RunSubject::Inventory(id), Trigger::Manual)).await
 }
 
@@ -103,7 +108,7 @@ async fn finish(
     draft: &DestinationDraft,
 ) -> Result<DestinationRow> {
     if draft.keys.has_new() {
-        app.audit(&mut tx, caller, AuditAction::BackupDestinationCredentialsSet, &id.to_string()).await?;
+        app.audit(&mut tx, caller, AuditAction::BackupDestinationCredentialsSet, &named(id, &draft.label)).await?;
     }
     let row = written(destinations::find(&mut tx, id).await?)?;
     tx.commit().await?;

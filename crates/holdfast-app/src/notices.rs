@@ -1,8 +1,10 @@
 //! Notices, and users' notification preferences.
 
+use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::Changes;
 use holdfast_core::clock;
 use holdfast_core::ids::NoticeId;
-use holdfast_core::input::{Errors, Field};
+use holdfast_core::input::{Errors, Field, Input};
 use holdfast_core::notice::{self, QuietHours};
 use holdfast_core::page::Page;
 use holdfast_core::refusal::Rule;
@@ -53,6 +55,12 @@ impl NotificationSettings {
     pub fn version(&self) -> String {
         let quiet = self.quiet_hours.map(|quiet| format!(" {}-{}", quiet.from, quiet.until)).unwrap_or_default();
         format!("{}{quiet}", u8::from(self.weekly_summary))
+    }
+
+    /// As the audit log compares them.
+    fn write(self) -> Input {
+        let quiet = self.quiet_hours.map(|quiet| format!("{}–{}", quiet.from, quiet.until));
+        Input::default().with("weekly_summary_enabled", self.weekly_summary).with("quiet_hours", quiet)
     }
 }
 
@@ -105,8 +113,11 @@ pub async fn update_notification_settings(
     let zone = clock::zone_or_utc(&user.timezone);
     let summary_at = if weekly_summary { notice::next_summary(now, &zone) } else { None };
     users::update_notification_settings(&mut tx, caller.user, quiet_hours, summary_at, now).await?;
+    let updated = NotificationSettings { weekly_summary, quiet_hours };
+    let changes = Changes::between(&current.write(), &updated.write());
+    app.audit_changes(&mut tx, caller, AuditAction::UserNotificationSettingsUpdated, &user.email, &changes).await?;
     tx.commit().await?;
-    Ok(NotificationSettings { weekly_summary, quiet_hours })
+    Ok(updated)
 }
 
 fn check_quiet(errors: &mut Errors, quiet: &QuietInput) -> Option<QuietHours> {

@@ -12,14 +12,14 @@ use holdfast_store::{DbTime, settings};
 use crate::accounts::{self, OPEN, REGISTRATION};
 use crate::mailer::Mail;
 use crate::refusal::{Conflict, Missing};
-use crate::{App, AppError, Caller, Origin, Resource, Result};
+use crate::{App, AppError, Caller, Origin, Resource, Result, ownership, suspension, tokens};
 
 /// The most leases that are shown.
 const LEASES: i64 = 100;
 /// Audit events per page.
 pub const EVENTS: i64 = 50;
 
-fn administrator(caller: &Caller) -> Result<()> {
+pub(crate) fn administrator(caller: &Caller) -> Result<()> {
     if caller.is_admin { Ok(()) } else { Err(AppError::Forbidden(Resource::Administration)) }
 }
 
@@ -138,7 +138,7 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
     let user = find(app, id).await?;
     let mut tx = app.store.begin().await?;
     users::lock_admins(&mut tx).await?;
-    if !is_admin && user.is_admin && user.password_hash.is_some() && users::count_admins(&mut tx).await? <= 1 {
+    if !is_admin && accounts::is_last_admin(&mut tx, &user).await? {
         return Err(AppError::Conflict(Conflict::NoAdministrator));
     }
     users::update_admin(&mut tx, id, is_admin, app.now()).await?;
@@ -149,6 +149,35 @@ pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -
     Ok(())
 }
 
+/// The caller as the audit log names them when they act for somebody else.
+pub(crate) async fn administrator_origin(app: &App, caller: &Caller) -> Result<Origin> {
+    administrator(caller)?;
+    let known = find(app, caller.user).await?;
+    let actor = format!("administrator {} ({})", known.email, caller.origin.actor);
+    Ok(Origin { actor, ..caller.origin.clone() })
+}
+
+pub async fn suspend(app: &App, caller: &Caller, id: UserId) -> Result<()> {
+    let origin = administrator_origin(app, caller).await?;
+    if id == caller.user {
+        return Err(AppError::Conflict(Conflict::OwnSuspension));
+    }
+    suspension::suspend(app, &origin, &find(app, id).await?).await.map(drop)
+}
+
+pub async fn resume(app: &App, caller: &Caller, id: UserId) -> Result<()> {
+    let origin = administrator_origin(app, caller).await?;
+    suspension::resume(app, &origin, &find(app, id).await?).await
+}
+
+/// Transfers everything of a person to another account. Returns whose it is now.
+pub async fn transfer(app: &App, caller: &Caller, id: UserId, email: &str) -> Result<UserId> {
+    let origin = administrator_origin(app, caller).await?;
+    let (from, to) = (find(app, id).await?, tokens::user_by_email(app, email).await?);
+    ownership::transfer(app, &origin, &from, &to).await?;
+    Ok(to.id)
+}
+
 /// Deletes a user's account. Stored backups stay at their destinations.
 pub async fn delete(app: &App, caller: &Caller, id: UserId) -> Result<()> {
     administrator(caller)?;
@@ -156,7 +185,7 @@ pub async fn delete(app: &App, caller: &Caller, id: UserId) -> Result<()> {
         return Err(AppError::Conflict(Conflict::OwnAccount));
     }
     let user = find(app, id).await?;
-    accounts::delete(app, caller, &user).await
+    accounts::delete(app, Some(caller.user), &caller.origin, &user).await
 }
 
 pub async fn show_person(app: &App, caller: &Caller, id: UserId) -> Result<UserRow> {

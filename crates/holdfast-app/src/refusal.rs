@@ -55,6 +55,10 @@ refusals! {
             "This is the only administrator. Make somebody else an administrator first.";
         NoAdministrator = "no-administrator", "At least one account must be an administrator.";
         AccountBusy = "account-busy", "Something is running for this account. Cancel it or wait for its end.";
+        AccountSuspended = "account-suspended", "This account is suspended. An administrator can resume it.";
+        AccountNotSuspended = "account-not-suspended", "This account is not suspended.";
+        SameAccount = "same-account", "Everything already belongs to this account.";
+        OwnSuspension = "own-suspension", "You cannot suspend your own account.";
         OwnAccount = "own-account", "Delete your own account on your account page.";
         SignInNotBegun = "sign-in-not-begun",
             "This sign-in was not begun here, or was open for too long. Try again.";
@@ -90,6 +94,7 @@ refusals! {
         AccountOfEmail = "account-of-email", "No account has this email address.";
         Session = "session", "Session not found";
         Token = "token", "API token not found";
+        Task = "task", "No task of this account has this ID or label.";
         Logs = "logs", "No logs found for this backup task.";
         Entry = "entry", "There is no such entry in this backup.";
     }

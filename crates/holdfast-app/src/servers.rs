@@ -1,6 +1,7 @@
 //! Remote servers.
 
 use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::named;
 use holdfast_core::ids::{RunId, ServerId};
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::page::Page;
@@ -29,6 +30,7 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<ServerR
     let mut tx = app.store.begin().await?;
     check_jump(&mut tx, caller, None, &draft).await?;
     let id = servers::insert(&mut tx, caller.user, &draft, app.now()).await?;
+    app.audit(&mut tx, caller, AuditAction::RemoteServerCreated, &named(id, &draft.label)).await?;
     finish(app, caller, tx, id, &draft).await
 }
 
@@ -38,6 +40,8 @@ pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &Input) -> 
     let draft = ServerDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
     check_jump(&mut tx, caller, Some(id), &draft).await?;
     servers::update(&mut tx, &row, &draft, app.now()).await?;
+    let changes = draft.changes(&row.current(), row.has_database_password);
+    app.audit_changes(&mut tx, caller, AuditAction::RemoteServerUpdated, &named(id, &row.label), &changes).await?;
     if draft.changes_reader(&row.current()) {
         note_move(app, caller, &mut tx, &row, &draft).await?;
     }
@@ -104,7 +108,7 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
         return Err(AppError::Conflict(Conflict::ServerIsJump));
     }
     servers::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, AuditAction::RemoteServerDeleted, &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::RemoteServerDeleted, &named(id, &row.label)).await?;
     Ok(tx.commit().await?)
 }
 
@@ -135,7 +139,7 @@ pub async fn accept_host_key(app: &App, caller: &Caller, id: ServerId, seen: Opt
 
 async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: ServerId, draft: &ServerDraft) -> Result<ServerRow> {
     if draft.database_password.set().is_some() {
-        app.audit(&mut tx, caller, AuditAction::RemoteServerCredentialsSet, &id.to_string()).await?;
+        app.audit(&mut tx, caller, AuditAction::RemoteServerCredentialsSet, &named(id, &draft.label)).await?;
     }
     let row = written(servers::find(&mut tx, id).await?)?;
     tx.commit().await?;

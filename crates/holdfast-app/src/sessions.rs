@@ -12,7 +12,7 @@ use holdfast_store::users::{self, UserRow};
 use tokio_util::sync::CancellationToken;
 
 use crate::caller::{Expected, LimitKey};
-use crate::refusal::Missing;
+use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Result};
 
 /// Sessions last a month; signing out or a new password ends them sooner.
@@ -28,6 +28,9 @@ pub struct Session {
 }
 
 pub(crate) async fn start(app: &App, tx: &mut Tx, user: UserId, device: &str, origin: &Origin) -> Result<Secret> {
+    if users::is_suspended(tx, user).await? {
+        return Err(AppError::Conflict(Conflict::AccountSuspended));
+    }
     let (secret, now) = (random::token(""), app.now());
     let device: String = run::stored_line(device).chars().take(limits::TEXT_CHARS).collect();
     let new = NewSession {
@@ -47,7 +50,8 @@ pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller,
     let (digest, now) = (random::digest(session), app.now());
     let mut tx = app.store.read().await?;
     let (user, seen) = sessions::find_user(&mut tx, &digest, now).await?.ok_or(AppError::Unauthenticated)?;
-    let row = users::find(&mut tx, user).await?.ok_or(AppError::Unauthenticated)?;
+    let row = users::find(&mut tx, user).await?.filter(|row| row.suspended_at.is_none());
+    let row = row.ok_or(AppError::Unauthenticated)?;
     drop(tx);
     if now.as_second() - seen.as_second() >= SEEN_EVERY_SECS {
         // A database that cannot be written to must not keep anybody from reading.

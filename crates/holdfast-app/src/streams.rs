@@ -1,6 +1,7 @@
 //! Notification streams.
 
 use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::named;
 use holdfast_core::ids::{RunId, StreamId};
 use holdfast_core::input::Input;
 use holdfast_core::page::Page;
@@ -25,6 +26,7 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<StreamR
     let draft = StreamDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
     let id = streams::insert(&mut tx, caller.user, &draft, app.now()).await?;
+    app.audit(&mut tx, caller, AuditAction::NotificationStreamCreated, &named(id, &draft.label)).await?;
     finish(app, caller, tx, id, &draft).await
 }
 
@@ -33,6 +35,8 @@ pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &Input) -> 
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
     let draft = StreamDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
     streams::update(&mut tx, &row, &draft, app.now()).await?;
+    let (subject, changes) = (named(id, &row.label), draft.changes(&row.current()));
+    app.audit_changes(&mut tx, caller, AuditAction::NotificationStreamUpdated, &subject, &changes).await?;
     if draft.value.set().is_some() {
         notices::hurry(&mut tx, id, app.now()).await?;
     }
@@ -45,7 +49,7 @@ pub async fn delete(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
     streams::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, AuditAction::NotificationStreamDeleted, &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::NotificationStreamDeleted, &named(id, &row.label)).await?;
     Ok(tx.commit().await?)
 }
 
@@ -59,7 +63,7 @@ pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<Ru
 
 async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: StreamId, draft: &StreamDraft) -> Result<StreamRow> {
     if draft.value.set().or(draft.pushover_token.set()).is_some() {
-        app.audit(&mut tx, caller, AuditAction::NotificationStreamCredentialsSet, &id.to_string()).await?;
+        app.audit(&mut tx, caller, AuditAction::NotificationStreamCredentialsSet, &named(id, &draft.label)).await?;
     }
     let row = written(streams::find(&mut tx, id).await?)?;
     tx.commit().await?;

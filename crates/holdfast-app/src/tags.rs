@@ -1,6 +1,7 @@
 //! Tags.
 
 use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::named;
 use holdfast_core::ids::TagId;
 use holdfast_core::input::Input;
 use holdfast_core::page::Page;
@@ -23,6 +24,7 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<TagRow>
     let draft = TagDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
     let id = tags::insert(&mut tx, caller.user, &draft, app.now()).await?;
+    app.audit(&mut tx, caller, AuditAction::TagCreated, &named(id, &draft.label)).await?;
     finish(tx, id).await
 }
 
@@ -31,6 +33,8 @@ pub async fn update(app: &App, caller: &Caller, id: TagId, input: &Input) -> Res
     let row = owned(caller, tags::find_locked(&mut tx, id).await?)?;
     let draft = TagDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
     tags::update(&mut tx, &row, &draft, app.now()).await?;
+    let (subject, changes) = (named(id, &row.label), draft.changes(&row.current()));
+    app.audit_changes(&mut tx, caller, AuditAction::TagUpdated, &subject, &changes).await?;
     finish(tx, id).await
 }
 
@@ -38,7 +42,7 @@ pub async fn delete(app: &App, caller: &Caller, id: TagId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tags::find_locked(&mut tx, id).await?)?;
     tags::delete(&mut tx, caller.user, id).await?;
-    app.audit(&mut tx, caller, AuditAction::TagDeleted, &format!("{id} {}", row.label)).await?;
+    app.audit(&mut tx, caller, AuditAction::TagDeleted, &named(id, &row.label)).await?;
     Ok(tx.commit().await?)
 }
 

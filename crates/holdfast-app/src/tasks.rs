@@ -2,25 +2,26 @@
 
 use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::DeletedReason;
+use holdfast_core::changes::named;
 use holdfast_core::fields::FieldSpec;
 use holdfast_core::ids::{BackupId, RunId, TaskId, UserId};
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::page::Page;
 use holdfast_core::refusal::Rule;
-use holdfast_core::run::{RunStatus, RunSubject, Trigger};
-use holdfast_core::task::{self, TaskDraft};
+use holdfast_core::run::{RunSubject, Trigger};
+use holdfast_core::task::{self, CurrentTask, TaskDraft};
 use holdfast_core::{Secret, Timestamp, random};
 use holdfast_store::due;
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self, Referenced, TaskFilter, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
-use holdfast_store::{DbTime, Listing, Tx, backups};
+use holdfast_store::{DbTime, Listing, Tx, backups, users};
 
 use crate::access::{Owned, owned, written};
 use crate::caller::LimitKey;
 use crate::refusal::{Conflict, Missing};
-use crate::{App, AppError, Caller, Origin, Resource, Result};
+use crate::{App, AppError, Caller, Origin, Resource, Result, cancellation};
 
 /// A task with its streams and tags.
 #[derive(Debug, Clone)]
@@ -81,6 +82,7 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<Task> {
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
     let next_run_at = draft.settings.spec.schedule.next_after(now);
     let id = tasks::insert(&mut tx, caller.user, &draft, next_run_at, now).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskCreated, &named(id, &draft.settings.label)).await?;
     finish(app, caller, tx, id, &draft).await
 }
 
@@ -99,7 +101,16 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
     } else {
         next_run(&row, &draft.settings.spec.schedule, now)
     };
-    tasks::update(&mut tx, &row, &draft, next_run_at, now).await?;
+    let before = whole(&mut tx, row).await?;
+    tasks::update(&mut tx, &before.row, &draft, next_run_at, now).await?;
+    let changes = draft.changes(&CurrentTask {
+        settings: &current,
+        stream_ids: &before.stream_ids,
+        tag_ids: &before.tag_ids,
+        has_encryption_password: before.row.has_encryption_password,
+        has_heartbeat: before.row.has_heartbeat,
+    });
+    app.audit_changes(&mut tx, caller, AuditAction::BackupTaskUpdated, &named(id, &current.label), &changes).await?;
     finish(app, caller, tx, id, &draft).await
 }
 
@@ -119,7 +130,7 @@ pub async fn delete(app: &App, caller: &Caller, id: TaskId, with_backups: bool) 
         }
     }
     tasks::delete(&mut tx, caller.user, id).await?;
-    let detail = format!("{id} {}{}", row.label, if with_backups { " with its backups" } else { "" });
+    let detail = format!("{}{}", named(id, &row.label), if with_backups { " with its backups" } else { "" });
     app.audit(&mut tx, caller, AuditAction::BackupTaskDeleted, &detail).await?;
     tx.commit().await?;
     app.wake_worker();
@@ -131,6 +142,7 @@ pub async fn request_run(app: &App, caller: &Caller, id: TaskId) -> Result<RunId
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskRunRequested, &named(id, &row.label)).await?;
     queue(app, tx, &row, Trigger::Manual).await
 }
 
@@ -147,7 +159,7 @@ pub async fn trigger_run(app: &App, id: TaskId, secret: &Secret, origin: &Origin
     app.limit_action(LimitKey::Trigger(row.id.0))?;
     let mut tx = app.store.begin().await?;
     let row = tasks::find_locked(&mut tx, id).await?.ok_or(AppError::NotFound(Resource::BackupTask))?;
-    app.audit_as(&mut tx, Some(row.user_id), origin, AuditAction::BackupTaskTriggered, &id.to_string()).await?;
+    app.audit_as(&mut tx, Some(row.user_id), origin, AuditAction::BackupTaskTriggered, &named(id, &row.label)).await?;
     queue(app, tx, &row, Trigger::Webhook).await
 }
 
@@ -157,7 +169,7 @@ pub async fn rotate_trigger(app: &App, caller: &Caller, id: TaskId) -> Result<Se
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     let secret = random::token("hft_");
     tasks::update_trigger_secret(&mut tx, &row, secret.clone()).await?;
-    app.audit(&mut tx, caller, AuditAction::BackupTaskTriggerRotated, &id.to_string()).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskTriggerRotated, &named(id, &row.label)).await?;
     tx.commit().await?;
     Ok(secret)
 }
@@ -168,6 +180,7 @@ pub async fn pause(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.paused_at.is_none() {
         tasks::update_pause(&mut tx, &row, Some(app.now()), None, app.now()).await?;
+        app.audit(&mut tx, caller, AuditAction::BackupTaskPaused, &named(id, &row.label)).await?;
     }
     reread(tx, id).await
 }
@@ -177,8 +190,12 @@ pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.paused_at.is_some() {
+        if users::is_suspended(&mut tx, row.user_id).await? {
+            return Err(AppError::Conflict(Conflict::AccountSuspended));
+        }
         let next_run_at = row.spec.schedule.next_after(app.now());
         tasks::update_pause(&mut tx, &row, None, next_run_at, app.now()).await?;
+        app.audit(&mut tx, caller, AuditAction::BackupTaskResumed, &named(id, &row.label)).await?;
     }
     reread(tx, id).await
 }
@@ -206,7 +223,7 @@ pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Opt
     if let Some(newest) = newest {
         backups::confirm(&mut tx, newest).await?;
     }
-    let detail = format!("{id} {}: {}", row.label, row.held_reason.unwrap_or_default());
+    let detail = format!("{}: {}", named(id, &row.label), row.held_reason.unwrap_or_default());
     app.audit(&mut tx, caller, AuditAction::BackupTaskRetentionReleased, &detail).await?;
     reread(tx, id).await
 }
@@ -218,14 +235,8 @@ pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let Some(run) = runs::find_live(&mut tx, id).await? else {
         return Err(AppError::Conflict(Conflict::TaskNotRunning));
     };
-    let run = run.id;
-    let now = app.now();
-    if runs::cancel_queued(&mut tx, run, now).await? {
-        tasks::update_last_run(&mut tx, id, run, (RunStatus::Cancelled, None), 0, now).await?;
-    } else {
-        runs::request_cancel(&mut tx, run, now).await?;
-    }
-    app.audit(&mut tx, caller, AuditAction::BackupTaskCancelled, &format!("{id} {}", row.label)).await?;
+    cancellation::cancel(app, &mut tx, &run).await?;
+    app.audit(&mut tx, caller, AuditAction::BackupTaskCancelled, &named(id, &row.label)).await?;
     Ok(tx.commit().await?)
 }
 
@@ -240,6 +251,9 @@ pub async fn latest_log(app: &App, caller: &Caller, id: TaskId) -> Result<(RunRo
 async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result<RunId> {
     if row.paused_at.is_some() {
         return Err(AppError::Conflict(Conflict::TaskPaused));
+    }
+    if users::is_suspended(&mut tx, row.user_id).await? {
+        return Err(AppError::Conflict(Conflict::AccountSuspended));
     }
     let task = row.id;
     // A run that replaces a pending retry counts as that second attempt: its result is reported, whatever it is.
@@ -287,7 +301,8 @@ fn distinct(ids: Option<&Vec<i64>>) -> Vec<i64> {
 
 async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: TaskId, draft: &TaskDraft) -> Result<Task> {
     if draft.encryption_password.set().is_some() {
-        app.audit(&mut tx, caller, AuditAction::BackupTaskEncryptionPasswordSet, &id.to_string()).await?;
+        app.audit(&mut tx, caller, AuditAction::BackupTaskEncryptionPasswordSet, &named(id, &draft.settings.label))
+            .await?;
     }
     reread(tx, id).await
 }

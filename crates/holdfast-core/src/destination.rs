@@ -6,6 +6,7 @@ pub mod local;
 pub mod s3;
 pub mod sftp;
 
+use crate::changes::Changes;
 use crate::fields::FieldSpec;
 use crate::input::{Errors, Input};
 use crate::limits;
@@ -232,7 +233,22 @@ pub struct CurrentDestination {
     pub spec: DestinationSpec,
 }
 
+impl CurrentDestination {
+    fn write(&self) -> Input {
+        self.spec.write().with(LABEL.name, self.label.as_str())
+    }
+}
+
 impl DestinationDraft {
+    /// What it changes, for the audit log. A key is only removed together with something that says as much.
+    pub fn changes(&self, current: &CurrentDestination) -> Changes {
+        let after = CurrentDestination { label: self.label.clone(), spec: self.spec.clone() };
+        let secret = if self.spec.sftp().is_some() { "sftp_password" } else { "s3_secret_key" };
+        Changes::between(&current.write(), &after.write())
+            .with_secret("s3_access_key", &self.keys.access_key, false)
+            .with_secret(secret, &self.keys.secret_key, false)
+    }
+
     pub fn check(input: &Input, current: Option<&CurrentDestination>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let label = LABEL.required_line(&mut errors, input, current.map(|was| &*was.label));

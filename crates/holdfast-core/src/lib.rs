@@ -6,6 +6,7 @@ mod string_enum;
 pub mod anomaly;
 pub mod audit;
 pub mod backup;
+pub mod changes;
 mod checks;
 pub mod clock;
 pub mod content;

@@ -174,6 +174,7 @@ refusals! {
         OverwriteServer = "overwrite-server",
             "The {name} field must be true: this backup puts back all databases of a server.";
         Credentials = "credentials", "The provided credentials are incorrect.";
+        Suspended = "suspended", "This account is suspended. An administrator can resume it.";
         Password = "password", "The password is incorrect.";
         Code = "code", "The {name} field is incorrect.";
         FormExpired = "form-expired", "This form is out of date. Begin again.";

@@ -1,5 +1,6 @@
 //! Remote servers: where backups come from, reached over SSH.
 
+use crate::changes::Changes;
 use crate::fields::{DefaultValue, FieldSpec};
 use crate::ids::ServerId;
 use crate::input::{Errors, Input};
@@ -70,7 +71,36 @@ pub struct CurrentServer {
     pub jump_server: Option<ServerId>,
 }
 
+impl CurrentServer {
+    fn write(&self) -> Input {
+        Input::default()
+            .with(LABEL.name, self.label.as_str())
+            .with(HOST.name, self.host.as_str())
+            .with(USERNAME.name, self.username.as_str())
+            .with(PORT.name, self.port)
+            .with(DATABASE_USERNAME.name, self.database_username.clone())
+            .with(JUMP_SERVER.name, self.jump_server.map(|id| id.0))
+    }
+}
+
 impl ServerDraft {
+    /// What it changes, for the audit log.
+    pub fn changes(&self, current: &CurrentServer, has_password: bool) -> Changes {
+        let after = CurrentServer {
+            label: self.label.clone(),
+            host: self.host.clone(),
+            username: self.username.clone(),
+            port: self.port,
+            database_username: self.database_username.clone(),
+            jump_server: self.jump_server,
+        };
+        Changes::between(&current.write(), &after.write()).with_secret(
+            DATABASE_PASSWORD.name,
+            &self.database_password,
+            has_password,
+        )
+    }
+
     pub fn check(input: &Input, current: Option<&CurrentServer>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;

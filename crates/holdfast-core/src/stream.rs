@@ -1,5 +1,6 @@
 //! Notification streams: the channels over which users are notified about backups.
 
+use crate::changes::Changes;
 use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
 use crate::secret::SecretChange;
@@ -76,7 +77,33 @@ pub struct CurrentStream {
     pub on_failure: bool,
 }
 
+impl CurrentStream {
+    fn write(&self) -> Input {
+        Input::default()
+            .with("label", self.label.as_str())
+            .with("type", self.kind.as_str())
+            .with("notifications.on_success", self.on_success)
+            .with("notifications.on_failure", self.on_failure)
+    }
+}
+
 impl StreamDraft {
+    /// What it changes, for the audit log.
+    pub fn changes(&self, current: &CurrentStream) -> Changes {
+        let after = CurrentStream {
+            label: self.label.clone(),
+            kind: self.kind,
+            on_success: self.on_success,
+            on_failure: self.on_failure,
+        };
+        // A token is only removed together with a change of type, which says as much.
+        Changes::between(&current.write(), &after.write()).with_secret("value", &self.value, true).with_secret(
+            "pushover_token",
+            &self.pushover_token,
+            false,
+        )
+    }
+
     pub fn check(input: &Input, current: Option<&CurrentStream>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;
@@ -167,6 +194,15 @@ mod tests {
         {
             assert!(StreamDraft::check(&input(kind, value), None).unwrap_err().has("value"), "{kind} {value}");
         }
+    }
+
+    #[test]
+    fn a_switched_off_message_is_described() {
+        let current = CurrentStream { label: "l".into(), kind: StreamKind::Email, on_success: true, on_failure: true };
+        let off = Input::default().with("notifications", Input::default().with("on_failure", false));
+        let draft = StreamDraft::check(&off.with("value", "planted@example.org"), Some(&current)).unwrap();
+        let text = draft.changes(&current).describe("5").unwrap();
+        assert_eq!(text, "5: notifications.on_failure true → false, value changed");
     }
 
     #[test]

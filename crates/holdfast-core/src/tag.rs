@@ -1,5 +1,6 @@
 //! Tags: labels by which users organise their tasks.
 
+use crate::changes::Changes;
 use crate::fields::FieldSpec;
 use crate::input::{Errors, Input};
 use crate::refusal::Rule;
@@ -25,6 +26,18 @@ pub struct TagDraft {
 }
 
 impl TagDraft {
+    /// What it changes, for the audit log.
+    pub fn changes(&self, current: &TagDraft) -> Changes {
+        Changes::between(&current.write(), &self.write())
+    }
+
+    fn write(&self) -> Input {
+        Input::default()
+            .with(LABEL.name, self.label.as_str())
+            .with(DESCRIPTION.name, self.description.clone())
+            .with(COLOUR.name, self.colour.clone())
+    }
+
     pub fn check(input: &Input, current: Option<&TagDraft>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use crate::changes::Changes;
 use crate::fields::FieldSpec;
 use crate::ids::{DestinationId, ServerId};
 use crate::input::{Errors, Input};
@@ -82,6 +83,30 @@ pub struct TaskSettings {
     pub spec: TaskSpec,
 }
 
+impl TaskSettings {
+    /// Its fields, with what is attached to it, as the audit log compares them.
+    fn write(&self, streams: &[i64], tags: &[i64]) -> Input {
+        let mut values = Input::default()
+            .with(SERVER.name, self.server.0)
+            .with(DESTINATION.name, self.destination.0)
+            .with(LABEL.name, self.label.as_str())
+            .with(DESCRIPTION.name, self.description.clone());
+        self.spec.write().iter().for_each(|(name, value)| values.set(name, value.clone()));
+        values.with(STREAMS.name, streams.to_vec()).with(TAGS.name, tags.to_vec())
+    }
+}
+
+/// A task before an edit.
+#[derive(Debug, Clone, Copy)]
+pub struct CurrentTask<'a> {
+    pub settings: &'a TaskSettings,
+    /// Both in ascending order.
+    pub stream_ids: &'a [i64],
+    pub tag_ids: &'a [i64],
+    pub has_encryption_password: bool,
+    pub has_heartbeat: bool,
+}
+
 /// A checked task, valid in itself. Whether the ids belong to the user is checked against the store.
 #[derive(Debug, Clone)]
 pub struct TaskDraft {
@@ -95,6 +120,21 @@ pub struct TaskDraft {
 }
 
 impl TaskDraft {
+    /// What it changes, for the audit log.
+    pub fn changes(&self, current: &CurrentTask<'_>) -> Changes {
+        let before = current.settings.write(current.stream_ids, current.tag_ids);
+        let attached = |new: &Option<Vec<i64>>, old: &[i64]| {
+            let mut ids = new.clone().unwrap_or_else(|| old.to_vec());
+            ids.sort_unstable();
+            ids
+        };
+        let streams = attached(&self.stream_ids, current.stream_ids);
+        let tags = attached(&self.tag_ids, current.tag_ids);
+        Changes::between(&before, &self.settings.write(&streams, &tags))
+            .with_secret(PASSWORD.name, &self.encryption_password, current.has_encryption_password)
+            .with_secret(HEARTBEAT.name, &self.heartbeat_url, current.has_heartbeat)
+    }
+
     /// Checks everything that needs no lookup, and records every error.
     pub fn check(
         errors: &mut Errors,
@@ -254,6 +294,30 @@ mod tests {
         assert_eq!(check(&keep(0), None).unwrap().settings.spec.storage.retention, RetentionPolicy::All);
         assert!(check(&keep(-1), None).unwrap_err().has("maximum_backups_to_keep"));
         assert!(check(&keep(1001), None).unwrap_err().has("maximum_backups_to_keep"));
+    }
+
+    #[test]
+    fn an_edit_is_described_field_by_field() {
+        let settings = check(&files(), None).unwrap().settings;
+        let current = CurrentTask {
+            settings: &settings,
+            stream_ids: &[1, 3],
+            tag_ids: &[],
+            has_encryption_password: true,
+            has_heartbeat: false,
+        };
+        let told = |input: &Input| check(input, Some(&settings)).unwrap().changes(&current).describe("5");
+        assert_eq!(told(&Input::default()), None);
+        assert_eq!(told(&files().with("notification_stream_ids", vec![3, 1])), None);
+        let edit = Input::default()
+            .with("maximum_backups_to_keep", 2)
+            .with("source_path", "/srv")
+            .with("notification_stream_ids", Value::Null)
+            .with("heartbeat_url", "https://planted.example.org/x")
+            .with("encryption_password", Value::Null);
+        let expected = "5: source_path \"/var/www\" → \"/srv\", maximum_backups_to_keep 5 → 2, \
+             notification_stream_ids [1, 3] → [], encryption_password removed, heartbeat_url changed";
+        assert_eq!(told(&edit).unwrap(), expected);
     }
 
     #[test]

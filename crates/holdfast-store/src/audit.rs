@@ -1,9 +1,11 @@
 //! Audit events: who did what, from where. Written in the same transaction as the change; they never contain a secret.
 
+use holdfast_core::Timestamp;
 use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::UserId;
+use holdfast_core::page::Page;
 
-use crate::{DbTime, Result, Tx};
+use crate::{DbTime, Listing, Result, Tx};
 
 /// Who performed an action; stored with every event.
 #[derive(Debug, Clone, Default)]
@@ -14,17 +16,19 @@ pub struct Origin {
     pub request_id: Option<String>,
 }
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct EventRow {
-    pub id: i64,
-    pub at: DbTime,
-    pub user_id: Option<i64>,
-    pub actor: String,
-    /// The word of an `AuditAction`, or of one that only an earlier release recorded.
-    pub action: String,
-    pub detail: String,
-    pub address: Option<String>,
-    pub request_id: Option<String>,
+row_type! {
+    pub struct EventRow {
+        id: i64 = "e.id",
+        at: DbTime = "e.at",
+        /// The account that it concerns. It may have been deleted since.
+        user_id: Option<i64> = "e.user_id",
+        actor: String = "e.actor",
+        /// The word of an `AuditAction`, or of one that only an earlier release recorded.
+        action: String = "e.action",
+        detail: String = "e.detail",
+        address: Option<String> = "e.address",
+        request_id: Option<String> = "e.request_id",
+    }
 }
 
 pub async fn insert(
@@ -63,8 +67,11 @@ pub async fn list(tx: &mut Tx, user: Option<UserId>, before: Option<i64>, limit:
         Some(user) => fetch_all!(
             tx,
             EventRow,
-            "SELECT id, at, user_id, actor, action, detail, address, request_id FROM audit_events
-             WHERE user_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3",
+            concat!(
+                "SELECT ",
+                columns!(),
+                " FROM audit_events e WHERE e.user_id = $1 AND e.id < $2 ORDER BY e.id DESC LIMIT $3"
+            ),
             user.0,
             before,
             limit
@@ -72,12 +79,28 @@ pub async fn list(tx: &mut Tx, user: Option<UserId>, before: Option<i64>, limit:
         None => fetch_all!(
             tx,
             EventRow,
-            "SELECT id, at, user_id, actor, action, detail, address, request_id FROM audit_events
-             WHERE id < $1 ORDER BY id DESC LIMIT $2",
+            concat!("SELECT ", columns!(), " FROM audit_events e WHERE e.id < $1 ORDER BY e.id DESC LIMIT $2"),
             before,
             limit
         ),
     }
+}
+
+/// One page of a user's events.
+pub async fn list_page(tx: &mut Tx, listing: &Listing) -> Result<Page<EventRow>> {
+    list_page!(tx, listing, "audit_events" as "e" with "", created "e.at", changed "e.at", "")
+}
+
+/// The events of all users from `since` on, with ids above `after`; oldest first.
+pub async fn list_since(tx: &mut Tx, since: Timestamp, after: i64, limit: i64) -> Result<Vec<EventRow>> {
+    fetch_all!(
+        tx,
+        EventRow,
+        concat!("SELECT ", columns!(), " FROM audit_events e WHERE e.at >= $1 AND e.id > $2 ORDER BY e.id LIMIT $3"),
+        DbTime(since),
+        after,
+        limit
+    )
 }
 
 /// The addresses a user signed in from, each once, most recent first.

@@ -352,15 +352,19 @@ pub async fn list_unread(
     let rows = fetch_all!(
         tx,
         (i64, i64),
-        "SELECT id, user_id FROM (
+        concat!(
+            "SELECT id, user_id FROM (
              SELECT b.id, b.user_id, COALESCE(b.verified_at, b.created_at) AS read_at,
                  ROW_NUMBER() OVER (PARTITION BY b.user_id ORDER BY COALESCE(b.verified_at, b.created_at), b.id) AS place
              FROM backups b
              WHERE b.deleted_at IS NULL AND COALESCE(b.verified_at, b.created_at) < $1
                  AND NOT EXISTS (SELECT 1 FROM runs v WHERE v.backup_id = b.id AND v.kind = 'verify' AND v.created_at > $2)
                  AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = b.user_id AND (r.status = 'queued'
-                                 OR r.kind = 'verify' AND r.status = 'running'))) due
-         WHERE place = 1 ORDER BY read_at, id LIMIT $3",
+                                 OR r.kind = 'verify' AND r.status = 'running'))
+                 AND ",
+            is_active!("b"),
+            ") due WHERE place = 1 ORDER BY read_at, id LIMIT $3"
+        ),
         DbTime(before),
         DbTime(tried),
         limit

@@ -25,6 +25,8 @@ row_type! {
         marker: Option<String> = "d.marker",
         /// Whether deleted objects remain as older versions, according to the last check.
         keeps_versions: bool = "d.keeps_versions",
+        /// The account whose number its local folder has, if it is not its owner.
+        folder_user_id: Option<UserId> = "d.folder_user_id",
         created_at: DbTime = "d.created_at",
         updated_at: DbTime = "d.updated_at",
     }
@@ -79,7 +81,7 @@ pub async fn update(
 ) -> Result<()> {
     write(tx, row.id.0, row.user_id, draft, row.updated_at.moved_on(now)).await?;
     if is_empty && row.spec != draft.spec {
-        execute!(tx, "UPDATE backup_destinations SET marker = NULL WHERE id = $1", row.id.0)?;
+        execute!(tx, "UPDATE backup_destinations SET marker = NULL, login_key_sealed = NULL WHERE id = $1", row.id.0)?;
     }
     if row.spec != draft.spec || draft.keys.has_new() {
         let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_error_code = NULL,
@@ -190,6 +192,11 @@ pub async fn open_keys(tx: &mut Tx, row: &DestinationRow) -> Result<(Option<Secr
     Ok((access, secret))
 }
 
+/// The SSH key with which its former owner logged in, if it was transferred to another account.
+pub async fn open_login_key(tx: &mut Tx, row: &DestinationRow) -> Result<Option<Secret>> {
+    read_secret!(tx, "backup_destinations", "login_key_sealed", row.id.0, row.user_id)
+}
+
 /// Whether a run is working with the destination: writing to it, reading from it or checking it.
 pub async fn is_in_use(tx: &mut Tx, id: DestinationId) -> Result<bool> {
     fetch_scalar!(
@@ -230,16 +237,42 @@ pub async fn list_inventory_due(tx: &mut Tx, since: Timestamp, limit: i64) -> Re
     let rows = fetch_all!(
         tx,
         (i64, i64),
-        "SELECT d.id, d.user_id FROM backup_destinations d
+        concat!(
+            "SELECT d.id, d.user_id FROM backup_destinations d
          WHERE EXISTS (SELECT 1 FROM backup_copies c
                  WHERE c.destination_id = d.id AND c.remove_after IS NULL AND c.removed_at IS NULL AND c.created_at < $1)
              AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.destination_id = d.id AND r.kind = 'inventory'
                  AND (r.created_at > $1 OR r.status IN ('queued', 'running')))
-         ORDER BY d.id LIMIT $2",
+             AND ",
+            is_active!("d"),
+            " ORDER BY d.id LIMIT $2"
+        ),
         DbTime(since),
         limit
     )?;
     Ok(rows.into_iter().map(|(id, owner)| (DestinationId(id), UserId(owner))).collect())
+}
+
+/// What a user has stored at a destination.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct StoredRow {
+    pub label: String,
+    pub kind: String,
+    pub backups: i64,
+    pub bytes: i64,
+}
+
+/// What a user has stored, by destination; those without any backup are left out.
+pub async fn list_stored(tx: &mut Tx, owner: UserId) -> Result<Vec<StoredRow>> {
+    fetch_all!(
+        tx,
+        StoredRow,
+        "SELECT d.label, d.kind, COUNT(*) AS backups, CAST(SUM(c.size_bytes) AS BIGINT) AS bytes
+         FROM backup_copies c JOIN backup_destinations d ON d.id = c.destination_id
+         WHERE d.user_id = $1 AND c.remove_after IS NULL AND c.removed_at IS NULL
+         GROUP BY d.id, d.label, d.kind ORDER BY d.id",
+        owner.0
+    )
 }
 
 /// How many tasks store there.

@@ -28,10 +28,16 @@ impl DueRow {
 
 /// Tasks whose slot has come, earliest first. Concurrent callers get different tasks.
 pub async fn list(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>> {
-    const SQL: &str = "SELECT id, user_id, next_run_at, spec
-         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2";
-    const SHARED: &str = "SELECT id, user_id, next_run_at, spec
-         FROM backup_tasks WHERE next_run_at <= $1 ORDER BY next_run_at, id LIMIT $2 FOR UPDATE SKIP LOCKED";
+    const SQL: &str = concat!(
+        "SELECT t.id, t.user_id, t.next_run_at, t.spec FROM backup_tasks t WHERE t.next_run_at <= $1 AND ",
+        is_active!("t"),
+        " ORDER BY t.next_run_at, t.id LIMIT $2"
+    );
+    const SHARED: &str = concat!(
+        "SELECT t.id, t.user_id, t.next_run_at, t.spec FROM backup_tasks t WHERE t.next_run_at <= $1 AND ",
+        is_active!("t"),
+        " ORDER BY t.next_run_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED"
+    );
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
     fetch_all!(tx, DueRow, sql, DbTime(now), limit)
 }
@@ -50,12 +56,20 @@ pub struct RetryRow {
 
 /// Tasks whose retry is due, earliest first. Concurrent callers get different tasks.
 pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<RetryRow>> {
-    const SQL: &str = "SELECT t.id, t.user_id,
+    const SQL: &str = concat!(
+        "SELECT t.id, t.user_id,
              (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
-         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2";
-    const SHARED: &str = "SELECT t.id, t.user_id,
+         FROM backup_tasks t WHERE t.retry_at <= $1 AND ",
+        is_active!("t"),
+        " ORDER BY t.retry_at, t.id LIMIT $2"
+    );
+    const SHARED: &str = concat!(
+        "SELECT t.id, t.user_id,
              (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
-         FROM backup_tasks t WHERE t.retry_at <= $1 ORDER BY t.retry_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
+         FROM backup_tasks t WHERE t.retry_at <= $1 AND ",
+        is_active!("t"),
+        " ORDER BY t.retry_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED"
+    );
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
     fetch_all!(tx, RetryRow, sql, DbTime(now), limit)
 }

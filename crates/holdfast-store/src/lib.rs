@@ -10,9 +10,12 @@ mod db_time;
 mod db_word;
 mod error;
 #[macro_use]
+mod suspended;
+#[macro_use]
 mod row;
 #[macro_use]
 mod listing;
+#[macro_use]
 mod key_rotation;
 mod migrate;
 mod options;
@@ -46,6 +49,7 @@ pub mod incidents;
 pub mod live;
 pub mod master_key;
 pub mod notices;
+pub mod ownership;
 pub mod probes;
 pub mod queue;
 pub mod restores;

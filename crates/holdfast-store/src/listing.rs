@@ -78,6 +78,7 @@ pub(crate) struct Listed {
     pub alias: &'static str,
     /// Adds columns, but neither adds nor removes rows, so that a count leaves it out.
     pub join: &'static str,
+    pub created: &'static str,
     /// When a row last changed.
     pub updated: &'static str,
     /// A further condition. Its own values are bound from `$5` on.
@@ -103,8 +104,8 @@ impl Listed {
     }
 
     fn rows(&self, listing: &Listing) -> String {
-        let Self { alias, updated, condition, values, .. } = self;
-        let created = listing.created_after.map(|_| format!(" AND {alias}.created_at > ${}", values + 5));
+        let Self { alias, created, updated, condition, values, .. } = self;
+        let created = listing.created_after.map(|_| format!(" AND {created} > ${}", values + 5));
         let updated = listing.updated_after.map(|_| format!(" AND {updated} > ${}", values + 6));
         let (created, updated) = (created.unwrap_or_default(), updated.unwrap_or_default());
         format!("{alias}.user_id = $1{condition}{created}{updated}")
@@ -112,11 +113,10 @@ impl Listed {
 
     /// The key of the order as a column of its own, unless that is the id.
     fn key(&self, sort: Sort) -> String {
-        let alias = self.alias;
         match sort {
             Sort::Id | Sort::IdDescending => String::new(),
-            Sort::Created | Sort::CreatedDescending => format!(", {alias}.created_at"),
-            Sort::Label => format!(", {alias}.search_label"),
+            Sort::Created | Sort::CreatedDescending => format!(", {}", self.created),
+            Sort::Label => format!(", {}.search_label", self.alias),
         }
     }
 
@@ -133,19 +133,19 @@ impl Listed {
         match listing.sort {
             Sort::Id | Sort::IdDescending => format!(" AND {alias}.id {sign} ${first}"),
             Sort::Created | Sort::CreatedDescending => {
-                format!(" AND ({alias}.created_at, {alias}.id) {sign} (${}, ${first})", first + 1)
+                format!(" AND ({}, {alias}.id) {sign} (${}, ${first})", self.created, first + 1)
             }
             Sort::Label => format!(" AND ({alias}.search_label, {alias}.id) {sign} (${}, ${first})", first + 2),
         }
     }
 
     fn order(&self, sort: Sort) -> String {
-        let alias = self.alias;
+        let (alias, created) = (self.alias, self.created);
         match sort {
             Sort::Id => format!("{alias}.id"),
             Sort::IdDescending => format!("{alias}.id DESC"),
-            Sort::Created => format!("{alias}.created_at, {alias}.id"),
-            Sort::CreatedDescending => format!("{alias}.created_at DESC, {alias}.id DESC"),
+            Sort::Created => format!("{created}, {alias}.id"),
+            Sort::CreatedDescending => format!("{created} DESC, {alias}.id DESC"),
             Sort::Label => format!("{alias}.search_label, {alias}.id"),
         }
     }
@@ -213,13 +213,21 @@ macro_rules! list_page {
         list_page!($tx, $listing, $table as $alias with "", changed concat!($alias, ".updated_at"), $where $(, $bind)*)
     };
     ($tx:expr, $listing:expr, $table:literal as $alias:literal with $join:expr, changed $updated:expr, $where:expr
-        $(, $bind:expr)* $(,)?) => {{
+        $(, $bind:expr)* $(,)?) => {
+        list_page!(
+            $tx, $listing, $table as $alias with $join, created concat!($alias, ".created_at"), changed $updated, $where
+            $(, $bind)*
+        )
+    };
+    ($tx:expr, $listing:expr, $table:literal as $alias:literal with $join:expr, created $created:expr,
+        changed $updated:expr, $where:expr $(, $bind:expr)* $(,)?) => {{
         let listing = $listing;
         let listed = $crate::listing::Listed {
             columns: columns!(),
             table: $table,
             alias: $alias,
             join: $join,
+            created: $created,
             updated: $updated,
             condition: $where,
             values: <[&str]>::len(&[$(stringify!($bind)),*]),

@@ -50,7 +50,9 @@ const MIGRATIONS: &[Migration] = &[
     migration!(SEARCH_LABELS, "0022_search_labels.sql"),
     migration!(23, "0023_removed_backups.sql"),
     migration!(24, "0024_events.sql"),
+    migration!(25, "0025_suspended_accounts.sql"),
     migration!(26, "0026_incidents.sql"),
+    migration!(27, "0027_transferred_accounts.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

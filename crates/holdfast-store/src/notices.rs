@@ -475,16 +475,24 @@ pub struct OverdueRow {
 
 /// Overdue tasks that are due for another look. Concurrent callers get different tasks.
 pub async fn list_overdue(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<OverdueRow>> {
-    const SQL: &str = "SELECT t.id, t.overdue_at,
+    const SQL: &str = concat!(
+        "SELECT t.id, t.overdue_at,
              (SELECT r.finished_at FROM runs r WHERE r.task_id = t.id AND r.status = 'successful'
                  ORDER BY r.id DESC LIMIT 1) AS last_success_at,
              (SELECT r.started_at FROM runs r WHERE r.task_id = t.id AND r.status = 'running') AS running_since
-         FROM backup_tasks t WHERE t.overdue_at <= $1 ORDER BY t.overdue_at, t.id LIMIT $2";
-    const SHARED: &str = "SELECT t.id, t.overdue_at,
+         FROM backup_tasks t WHERE t.overdue_at <= $1 AND ",
+        is_active!("t"),
+        " ORDER BY t.overdue_at, t.id LIMIT $2"
+    );
+    const SHARED: &str = concat!(
+        "SELECT t.id, t.overdue_at,
              (SELECT r.finished_at FROM runs r WHERE r.task_id = t.id AND r.status = 'successful'
                  ORDER BY r.id DESC LIMIT 1) AS last_success_at,
              (SELECT r.started_at FROM runs r WHERE r.task_id = t.id AND r.status = 'running') AS running_since
-         FROM backup_tasks t WHERE t.overdue_at <= $1 ORDER BY t.overdue_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED";
+         FROM backup_tasks t WHERE t.overdue_at <= $1 AND ",
+        is_active!("t"),
+        " ORDER BY t.overdue_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED"
+    );
     let sql = if tx.is_sqlite() { SQL } else { SHARED };
     fetch_all!(tx, OverdueRow, sql, DbTime(now), limit)
 }
@@ -527,7 +535,7 @@ pub async fn list_expiring_tokens(
         ExpiringToken,
         "SELECT t.id, t.user_id, t.name, t.expires_at, u.timezone, u.quiet_from, u.quiet_until
          FROM api_tokens t JOIN users u ON u.id = t.user_id
-         WHERE t.expires_at > $1 AND t.expires_at <= $2 AND t.expiry_told_at IS NULL
+         WHERE t.expires_at > $1 AND t.expires_at <= $2 AND t.expiry_told_at IS NULL AND u.suspended_at IS NULL
              AND (t.expires_at - $1) * 4 <= t.expires_at - t.created_at
          ORDER BY t.expires_at LIMIT $3",
         DbTime(now),

@@ -90,11 +90,13 @@ macro_rules! loads {
 }
 
 const SHORT_QUEUED: &str = loads!(
-    "r.status = 'queued' AND NOT r.is_long AND (r.turn, r.id) > ($1, $2)
+    "r.status = 'queued' AND NOT r.is_long
+     AND r.user_id NOT IN (SELECT id FROM users WHERE suspended_at IS NOT NULL) AND (r.turn, r.id) > ($1, $2)
      ORDER BY r.turn, r.id LIMIT $3"
 );
 const LONG_QUEUED: &str = loads!(
-    "r.status = 'queued' AND r.is_long AND (r.turn, r.id) > ($1, $2)
+    "r.status = 'queued' AND r.is_long
+     AND r.user_id NOT IN (SELECT id FROM users WHERE suspended_at IS NOT NULL) AND (r.turn, r.id) > ($1, $2)
      ORDER BY r.turn, r.id LIMIT $3"
 );
 const LONG_RUNNING: &str = loads!("r.status = 'running' AND r.is_long");
@@ -248,19 +250,26 @@ pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {
     let row = fetch_optional!(
         tx,
         Waiting,
-        "SELECT EXISTS (SELECT 1 FROM backup_tasks WHERE next_run_at <= $1)
-                 OR EXISTS (SELECT 1 FROM backup_tasks WHERE retry_at <= $1) AS has_due_task,
+        concat!(
+            "SELECT EXISTS (SELECT 1 FROM backup_tasks t WHERE t.next_run_at <= $1 AND ",
+            is_active!("t"),
+            ") OR EXISTS (SELECT 1 FROM backup_tasks t WHERE t.retry_at <= $1 AND ",
+            is_active!("t"),
+            ") AS has_due_task,
              EXISTS (SELECT 1 FROM runs WHERE status = 'queued') AS has_queued_run,
              EXISTS (SELECT 1 FROM runs WHERE status = 'running') AS has_running_run,
              EXISTS (SELECT 1 FROM backup_copies WHERE remove_after IS NOT NULL AND removed_at IS NULL
                      AND remove_after <= $1) AS has_removal,
              EXISTS (SELECT 1 FROM uploads u WHERE u.retry_after <= $1 AND NOT EXISTS
                      (SELECT 1 FROM runs r WHERE r.id = u.run_id AND r.status = 'running')) AS has_upload,
-             EXISTS (SELECT 1 FROM backup_tasks WHERE overdue_at <= $1) AS has_overdue,
-             EXISTS (SELECT 1 FROM users WHERE summary_at <= $1) AS has_summary,
+             EXISTS (SELECT 1 FROM backup_tasks t WHERE t.overdue_at <= $1 AND ",
+            is_active!("t"),
+            ") AS has_overdue,
+             EXISTS (SELECT 1 FROM users WHERE summary_at <= $1 AND suspended_at IS NULL) AS has_summary,
              EXISTS (SELECT 1 FROM catalogue_wishes) OR EXISTS (SELECT 1 FROM backup_destinations
                      WHERE catalogue_wanted_at IS NOT NULL AND status = 'reachable'
-                         AND COALESCE(catalogue_next_at, 0) <= $1) AS has_catalogue",
+                         AND COALESCE(catalogue_next_at, 0) <= $1) AS has_catalogue"
+        ),
         DbTime(now)
     )?;
     row.ok_or_else(|| StoreError::Broken("a query returned no row".to_owned()))

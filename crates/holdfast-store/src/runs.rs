@@ -268,6 +268,25 @@ pub async fn find_live(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
     find_row!(tx, "FROM runs r WHERE r.task_id = $1 AND r.status IN ('queued', 'running')", task.0)
 }
 
+/// All of a user's runs that are queued or running.
+pub async fn list_live(tx: &mut Tx, owner: UserId) -> Result<Vec<RunRow>> {
+    fetch_all!(
+        tx,
+        _,
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM runs r WHERE r.user_id = $1 AND r.status IN ('queued', 'running') ORDER BY r.id"
+        ),
+        owner.0
+    )
+}
+
+/// The long runs of a user: backups, restores, verifications and inventories.
+pub async fn list_long(tx: &mut Tx, listing: &Listing) -> Result<Page<RunRow>> {
+    list_page!(tx, listing, "runs" as "r", " AND r.is_long AND ($2 IS NULL OR $2 = '')")
+}
+
 /// Narrows a list of logs.
 #[derive(Debug, Clone, Default)]
 pub struct LogFilter {

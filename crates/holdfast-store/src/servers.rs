@@ -96,14 +96,15 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &ServerDraft, now: Timest
     Ok(ServerId(id))
 }
 
-/// Writes the new settings. If the server has moved to another address, its host key and status are reset.
+/// Writes the new settings. If the server has moved to another address, its host key and status are reset, and the key
+/// of a former owner is forgotten: another machine gets the one of its owner.
 pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Timestamp) -> Result<()> {
     write(tx, row.id.0, row.user_id, draft, row.updated_at.moved_on(now)).await?;
     if draft.moves(&row.current()) {
         execute!(
             tx,
             "UPDATE remote_servers SET host_key = NULL, offered_host_key = NULL, connectivity = 'unknown',
-                 last_error = NULL, last_error_code = NULL, latency_micros = NULL, tools = ''
+                 last_error = NULL, last_error_code = NULL, latency_micros = NULL, tools = '', login_key_sealed = NULL
              WHERE id = $1",
             row.id.0
         )?;
@@ -227,6 +228,11 @@ pub async fn update_tools(tx: &mut Tx, id: ServerId, tools: &[(String, String)])
 /// How many servers are reached through this one.
 pub async fn count_behind(tx: &mut Tx, id: ServerId) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM remote_servers WHERE jump_server_id = $1", id.0)
+}
+
+/// The SSH key with which its former owner logged in, if it was transferred to another account.
+pub async fn open_login_key(tx: &mut Tx, row: &ServerRow) -> Result<Option<Secret>> {
+    read_secret!(tx, "remote_servers", "login_key_sealed", row.id.0, row.user_id)
 }
 
 pub async fn open_database_password(tx: &mut Tx, row: &ServerRow) -> Result<Option<Secret>> {

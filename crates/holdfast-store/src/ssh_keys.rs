@@ -24,6 +24,15 @@ pub async fn find_private(tx: &mut Tx, user: UserId) -> Result<Option<Secret>> {
     }
 }
 
+/// Gives a user's pair to another user, who has none.
+pub async fn give(tx: &mut Tx, from: UserId, to: UserId) -> Result<()> {
+    let Some(private) = find_private(tx, from).await? else { return Ok(()) };
+    let sealed = tx.seal(place(to), &private).await?;
+    let sql = "UPDATE ssh_keys SET user_id = $1, private_sealed = $2 WHERE user_id = $3";
+    execute!(tx, sql, to.0, sealed, from.0)?;
+    Ok(())
+}
+
 /// Stores the pair, unless the user already has one.
 pub async fn insert(tx: &mut Tx, user: UserId, public: &[u8], private: &Secret, now: Timestamp) -> Result<()> {
     let sealed = tx.seal(place(user), private).await?;

@@ -297,6 +297,49 @@ pub async fn update_pause(
     Ok(())
 }
 
+/// Takes the schedule from all of a user's tasks, without pausing them: nothing is due, nothing is overdue.
+pub async fn stop_schedules(tx: &mut Tx, owner: UserId) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_tasks SET next_run_at = NULL, retry_at = NULL, overdue_at = NULL, overdue_since = NULL
+         WHERE user_id = $1",
+        owner.0
+    )?;
+    Ok(())
+}
+
+/// Keeps others from changing any of a user's tasks, or starting one, until the transaction ends.
+pub async fn lock_all(tx: &mut Tx, owner: UserId) -> Result<()> {
+    execute!(tx, "UPDATE backup_tasks SET updated_at = updated_at WHERE user_id = $1", owner.0)?;
+    Ok(())
+}
+
+/// How many of a user's tasks have a trigger URL.
+pub async fn count_triggers(tx: &mut Tx, owner: UserId) -> Result<i64> {
+    let sql = "SELECT COUNT(*) FROM backup_tasks WHERE user_id = $1 AND trigger_sealed IS NOT NULL";
+    fetch_scalar!(tx, i64, sql, owner.0)
+}
+
+/// All tasks of a user.
+pub async fn list_of(tx: &mut Tx, owner: UserId) -> Result<Vec<TaskRow>> {
+    let sql = concat!("SELECT ", columns!(), " FROM backup_tasks t WHERE t.user_id = $1 ORDER BY t.id");
+    fetch_all!(tx, _, sql, owner.0)
+}
+
+/// The tasks of a user that are not paused.
+pub async fn list_unpaused(tx: &mut Tx, owner: UserId) -> Result<Vec<TaskRow>> {
+    fetch_all!(
+        tx,
+        _,
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM backup_tasks t WHERE t.user_id = $1 AND t.paused_at IS NULL ORDER BY t.id"
+        ),
+        owner.0
+    )
+}
+
 pub async fn delete(tx: &mut Tx, owner: UserId, id: TaskId) -> Result<bool> {
     Ok(execute!(tx, "DELETE FROM backup_tasks WHERE id = $1 AND user_id = $2", id.0, owner.0)? == 1)
 }

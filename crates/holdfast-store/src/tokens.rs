@@ -61,7 +61,7 @@ pub async fn find_caller(tx: &mut Tx, digest: &[u8; 32]) -> Result<Option<Caller
         tx,
         CallerRow,
         "SELECT t.id AS token_id, t.user_id, t.scopes, t.expires_at, u.timezone, u.is_admin
-         FROM api_tokens t JOIN users u ON u.id = t.user_id WHERE t.digest = $1",
+         FROM api_tokens t JOIN users u ON u.id = t.user_id WHERE t.digest = $1 AND u.suspended_at IS NULL",
         digest.to_vec()
     )
 }

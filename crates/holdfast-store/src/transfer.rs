@@ -165,7 +165,7 @@ pub struct Taken {
 /// Whether this installation is still empty: only then can rows keep their ids. An administrator account that nobody
 /// has claimed does not count.
 pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
-    for table in TABLES.iter().filter(|table| table.has_id) {
+    for table in TABLES.iter().filter(|table| table.has_id && table.owned.is_some()) {
         let claimed = if table.name == "users" { " WHERE NOT (is_admin AND password_hash IS NULL)" } else { "" };
         let sql = format!("SELECT EXISTS (SELECT 1 FROM {}{claimed})", table.name);
         let (has_rows,) = with_conn!(tx, conn => {
@@ -272,7 +272,8 @@ impl Writer {
             }
             cells.push((name, *kind, self.cell(tx, table, (*name, *kind), value, user).await?));
         }
-        if let (Some(old), true) = (old, self.keep_ids) {
+        // What belongs to the installation is added to what it has already.
+        if let (Some(old), true) = (old, self.keep_ids && table.owned.is_some()) {
             cells.push(("id", ColumnKind::Int, Some(Cell::Int(old))));
         }
         let mut names: Vec<&str> = cells.iter().map(|(name, ..)| *name).collect();
@@ -309,6 +310,10 @@ impl Writer {
                 "backup_destinations" => {
                     let before = row.get("user_id").and_then(Value::as_i64);
                     let (before, user) = before.zip(user).ok_or_else(|| wrong(table, "belongs to nobody"))?;
+                    let (before, user) = match row.get("folder_user_id").and_then(Value::as_i64) {
+                        Some(kept) => (kept, kept),
+                        None => (before, user),
+                    };
                     self.taken.destinations.push(((before, old), (user, new)));
                 }
                 _ => {}
@@ -368,7 +373,7 @@ impl Writer {
 
     /// The new id of the user whom a row belongs to; `None` for a user, or if nobody owns the rows of the table.
     fn owner(&self, table: &Table, row: &Map<String, Value>) -> Result<Option<i64>> {
-        if !table.columns.iter().any(|(name, _)| *name == "user_id") {
+        if table.owned.is_none() || !table.columns.iter().any(|(name, _)| *name == "user_id") {
             return Ok(None);
         }
         let user = row.get("user_id").and_then(Value::as_i64).and_then(|old| self.find("users", old));

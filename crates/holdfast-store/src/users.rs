@@ -11,7 +11,7 @@ use crate::{DbTime, Result, SealContext, Tx};
 macro_rules! columns {
     () => {
         "id, name, email, password_hash, timezone, language, is_admin, weekly_summary_enabled, totp_sealed, \
-         totp_last_step, created_at, quiet_from, quiet_until"
+         totp_last_step, created_at, quiet_from, quiet_until, suspended_at"
     };
 }
 
@@ -32,6 +32,7 @@ pub struct UserRow {
     /// Both are set or neither is, as HH:MM.
     pub quiet_from: Option<String>,
     pub quiet_until: Option<String>,
+    pub suspended_at: Option<DbTime>,
 }
 
 impl UserRow {
@@ -139,9 +140,40 @@ pub async fn update_admin(tx: &mut Tx, id: UserId, is_admin: bool, now: Timestam
     crate::tokens::bump_epoch(tx).await
 }
 
-/// How many administrators have a password.
+/// Suspends an account. Returns false if it is suspended already.
+pub async fn suspend(tx: &mut Tx, id: UserId, now: Timestamp) -> Result<bool> {
+    let sql = "UPDATE users SET suspended_at = $1, updated_at = $1 WHERE id = $2 AND suspended_at IS NULL";
+    let suspended = execute!(tx, sql, DbTime(now), id.0)?;
+    crate::tokens::bump_epoch(tx).await?;
+    Ok(suspended == 1)
+}
+
+/// Resumes an account, with the time of its next weekly summary if it gets them. Returns false if it is not suspended.
+pub async fn resume(tx: &mut Tx, id: UserId, summary_at: Option<Timestamp>, now: Timestamp) -> Result<bool> {
+    let resumed = execute!(
+        tx,
+        "UPDATE users SET suspended_at = NULL, summary_at = $1, updated_at = $2
+         WHERE id = $3 AND suspended_at IS NOT NULL",
+        summary_at.map(DbTime),
+        DbTime(now),
+        id.0
+    )?;
+    crate::tokens::bump_epoch(tx).await?;
+    Ok(resumed == 1)
+}
+
+pub async fn is_suspended(tx: &mut Tx, id: UserId) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM users WHERE id = $1 AND suspended_at IS NOT NULL)";
+    fetch_scalar!(tx, bool, sql, id.0)
+}
+
+/// How many administrators can sign in with a password.
 pub async fn count_admins(tx: &mut Tx) -> Result<i64> {
-    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM users WHERE is_admin AND password_hash IS NOT NULL")
+    fetch_scalar!(
+        tx,
+        i64,
+        "SELECT COUNT(*) FROM users WHERE is_admin AND password_hash IS NOT NULL AND suspended_at IS NULL"
+    )
 }
 
 /// Deletes up to `limit` of a user's ended runs and returns how many: deleting all at once would block other writers.
@@ -217,7 +249,7 @@ pub async fn list_summaries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
     fetch_all!(
         tx,
         (i64, DbTime),
-        "SELECT id, summary_at FROM users WHERE summary_at <= $1 ORDER BY summary_at, id LIMIT $2",
+        "SELECT id, summary_at FROM users WHERE summary_at <= $1 AND suspended_at IS NULL ORDER BY summary_at, id LIMIT $2",
         DbTime(now),
         limit
     )

@@ -28,8 +28,8 @@ mod tests {
     use super::*;
     use crate::frame::{Frame, Section};
     use crate::pages::{
-        account, administration, audit, backups, destinations, identity, notices, overview, probe, restore, runs,
-        search, security, servers, sign_in, streams, tags, tasks,
+        account, administration, audit, backups, destinations, identity, notices, overview, person, probe, restore,
+        runs, search, security, servers, sign_in, streams, tags, tasks,
     };
     use crate::translator::Translator;
 
@@ -55,6 +55,7 @@ mod tests {
             let all = [
                 account::samples,
                 administration::samples,
+                person::samples,
                 audit::samples,
                 backups::samples,
                 destinations::samples,

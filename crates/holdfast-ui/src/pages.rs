@@ -9,6 +9,7 @@ pub(crate) mod form_resource;
 pub(crate) mod identity;
 pub(crate) mod notices;
 pub(crate) mod overview;
+pub(crate) mod person;
 pub(crate) mod probe;
 pub(crate) mod restore;
 pub(crate) mod runs;

@@ -7,8 +7,8 @@ use axum::{Router, middleware};
 use tower_http::compression::CompressionLayer;
 
 use crate::pages::{
-    account, administration, audit, backups, destinations, form_resource, identity, notices, overview, probe, restore,
-    runs, search, security, servers, sign_in, streams, tags, task_form, tasks,
+    account, administration, audit, backups, destinations, form_resource, identity, notices, overview, person, probe,
+    restore, runs, search, security, servers, sign_in, streams, tags, task_form, tasks,
 };
 use crate::state::Ui;
 use crate::{assets, live, page};
@@ -27,6 +27,7 @@ pub fn router(ui: Arc<Ui>) -> Router {
         .route("/administration", get(administration::show))
         .route("/administration/invite", post(administration::invite))
         .route("/administration/registration", post(administration::set_registration))
+        .merge(person_pages())
         .route("/administration/people/{id}/link", post(administration::renew_link))
         .route("/administration/people/{id}/admin", post(administration::set_admin))
         .route("/administration/people/{id}/delete", get(administration::show_delete).post(administration::delete))
@@ -72,6 +73,16 @@ fn account_pages() -> Router<Arc<Ui>> {
         .route("/audit", get(audit::show))
         .route("/notices", get(notices::list))
         .route("/notices/{id}/retry", post(notices::retry))
+}
+
+fn person_pages() -> Router<Arc<Ui>> {
+    Router::new()
+        .route("/administration/people/{id}", get(person::show))
+        .route("/administration/people/{id}/suspend", post(person::suspend))
+        .route("/administration/people/{id}/resume", post(person::resume))
+        .route("/administration/people/{id}/transfer", post(person::transfer))
+        .route("/administration/people/{id}/tasks/{task}/{act}", post(person::act_on_task))
+        .route("/administration/people/{id}/runs/{run}/cancel", post(person::cancel_run))
 }
 
 fn task_pages() -> Router<Arc<Ui>> {

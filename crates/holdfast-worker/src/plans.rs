@@ -114,15 +114,19 @@ impl Planner {
     }
 
     pub(crate) async fn server(&self, app: &App, owner: UserId, id: ServerId) -> Result<(Server, ServerRow)> {
-        let key = ssh_key::private(app, owner).await?;
+        let own = ssh_key::private(app, owner).await?;
         let mut tx = app.store.read().await?;
         let row = servers::find(&mut tx, id).await?.ok_or_else(|| gone("server"))?;
+        let key = servers::open_login_key(&mut tx, &row).await?.unwrap_or_else(|| own.clone());
         let jump = match row.jump_server_id {
             Some(jump) => Some(servers::find(&mut tx, jump).await?.ok_or_else(|| gone("jump host"))?),
             None => None,
         };
         let allow_private = users::find(&mut tx, owner).await?.is_some_and(|owner| owner.is_admin);
-        let jump = jump.map(|row| target(&row, &key)).transpose()?;
+        let jump = match jump {
+            Some(row) => Some(target(&row, &servers::open_login_key(&mut tx, &row).await?.unwrap_or(own))?),
+            None => None,
+        };
         let server = Server { target: target(&row, &key)?, jump, allow_private };
         Ok((server, row))
     }
@@ -159,9 +163,13 @@ impl Planner {
         let row = destinations::find(tx, id).await?.ok_or_else(|| gone("destination"))?;
         let (access_key, secret_key) = destinations::open_keys(tx, &row).await?;
         let owner = users::find(tx, row.user_id).await?.ok_or_else(|| gone("owner"))?;
-        let owner_key = if row.spec.uses_owner_key() { ssh_keys::find_private(tx, row.user_id).await? } else { None };
+        let owner_key = match (row.spec.uses_owner_key(), destinations::open_login_key(tx, &row).await?) {
+            (false, _) => None,
+            (true, Some(key)) => Some(key),
+            (true, None) => ssh_keys::find_private(tx, row.user_id).await?,
+        };
         Ok(DestinationPlan {
-            folder: local_folder(&self.folder, row.user_id.0, row.id.0),
+            folder: local_folder(&self.folder, row.folder_user_id.unwrap_or(row.user_id).0, row.id.0),
             spec: row.spec,
             access_key,
             secret_key,

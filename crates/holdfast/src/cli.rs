@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches};
 use holdfast_app::accounts;
+use holdfast_app::supervision::Which;
 
 use crate::commands::apply::Options;
 use crate::commands::doctor;
@@ -37,6 +38,8 @@ pub enum Command {
     User(UserCommand),
     Token(TokenCommand),
     Maintenance(MaintenanceCommand),
+    Audit(AuditCommand),
+    Pause(PauseCommand),
 }
 
 pub enum BackupCommand {
@@ -50,6 +53,21 @@ pub enum UserCommand {
     ResetPassword { email: String, keep: accounts::Keep },
     EnableOtp { email: String },
     DisableOtp { email: String },
+    Suspend { email: String },
+    Resume { email: String },
+    Delete { email: String, yes: bool, cancel_runs: bool },
+    Transfer { from: String, to: String, cancel_runs: bool },
+}
+
+/// Pauses or resumes the tasks of an account, on this machine.
+pub struct PauseCommand {
+    pub email: String,
+    pub which: Which,
+    pub is_paused: bool,
+}
+
+pub enum AuditCommand {
+    Export { since: Option<String> },
 }
 
 pub enum MaintenanceCommand {
@@ -164,7 +182,8 @@ pub fn parser() -> clap::Command {
         .subcommand(apply_parser())
         .subcommand(user_parser())
         .subcommand(token_parser())
-        .subcommand(maintenance_parser());
+        .subcommand(maintenance_parser())
+        .subcommand(audit_parser());
     for setting in TABLE {
         let default = if setting.default.is_empty() { String::new() } else { format!(" [{}]", setting.default) };
         let arg = |name: String, flag: String, value: &'static str| {
@@ -331,6 +350,14 @@ fn task_parser() -> clap::Command {
     let one = |name: &'static str, about: &'static str| {
         clap::Command::new(name).about(about).arg(named("ID or label of the task"))
     };
+    let one_of = |name: &'static str, about: &'static str| {
+        let task = named("ID or label of the task").required(false).required_unless_present("all");
+        clap::Command::new(name)
+            .about(about)
+            .arg(task)
+            .arg(option("user", "Email of the account whose task it is, in the database of this machine"))
+            .arg(flag("all", "All tasks of the account").requires("user").conflicts_with("name"))
+    };
     remote("task", "Manage the backup tasks of a service")
         .subcommand(
             clap::Command::new("list")
@@ -339,8 +366,8 @@ fn task_parser() -> clap::Command {
         )
         .subcommand(one("show", "Show a task"))
         .subcommand(one("run", "Run a task now").arg(wait()))
-        .subcommand(one("pause", "Pause the schedule of a task"))
-        .subcommand(one("resume", "Resume the schedule of a task"))
+        .subcommand(one_of("pause", "Pause the schedule of a task"))
+        .subcommand(one_of("resume", "Resume the schedule of a task"))
         .subcommand(one("cancel", "Cancel the current run of a task"))
         .subcommand(one("log", "Show the log of a task's last run"))
 }
@@ -383,6 +410,10 @@ fn user_parser() -> clap::Command {
     let by_email = |name: &'static str, about: &'static str| {
         clap::Command::new(name).about(about).arg(required("email", "Email of the account"))
     };
+    let account = |name: &'static str, about: &'static str| {
+        let email = Arg::new("email").required(true).value_name("EMAIL").help("Email of the account");
+        clap::Command::new(name).about(about).arg(email)
+    };
     clap::Command::new("user")
         .about("Manage accounts")
         .subcommand_required(true)
@@ -403,6 +434,26 @@ fn user_parser() -> clap::Command {
         )
         .subcommand(by_email("enable-otp", "Turn on two-factor sign-in and print the authenticator URL"))
         .subcommand(by_email("disable-otp", "Turn off two-factor sign-in"))
+        .subcommand(account("suspend", "Let nobody sign in to an account, stop its schedules and cancel its runs"))
+        .subcommand(account("resume", "Let a suspended account be used again; its tasks run at their next times"))
+        .subcommand(
+            account("delete", "Delete an account with everything in it; stored backups stay at their destinations")
+                .arg(flag("yes", "Do not ask for the address of the account"))
+                .arg(flag("cancel-runs", "Suspend the account first, and wait until its live runs have ended")),
+        )
+        .subcommand(
+            account("transfer", "Give all tasks, servers, destinations, backups, streams and tags to another account")
+                .arg(required("to", "Email of the account that receives them"))
+                .arg(flag("cancel-runs", "Suspend the account first, and wait until its live runs have ended")),
+        )
+}
+
+fn audit_parser() -> clap::Command {
+    clap::Command::new("audit").about("Read the audit log").subcommand_required(true).subcommand(
+        clap::Command::new("export")
+            .about("Print the events of all accounts as JSON lines, oldest first")
+            .arg(option("since", "Only events from this time on, such as 2025-03-31T12:00:00Z").value_name("TIME")),
+    )
 }
 
 fn maintenance_parser() -> clap::Command {
@@ -487,6 +538,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
             },
             is_paused: matches.get_flag("paused"),
         },
+        "task" if has_user(matches) => Command::Pause(pause_command(matches)?),
         "task" => Command::Remote(Remote::Tasks(task_action(matches)?), printer(matches)),
         "run" => Command::Remote(Remote::Runs(run_action(matches)?), printer(matches)),
         "server" => Command::Remote(Remote::Servers(server_action(matches)?), printer(matches)),
@@ -501,6 +553,9 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         },
         "user" => Command::User(user_command(matches)?),
         "token" => Command::Token(token_command(matches)?),
+        "audit" => Command::Audit(AuditCommand::Export {
+            since: matches.subcommand().and_then(|(_, matches)| optional(matches, "since")),
+        }),
         "maintenance" => Command::Maintenance(match matches.subcommand() {
             Some(("on", matches)) => MaintenanceCommand::On { lasts: text(matches, "for") },
             Some(("off", _)) => MaintenanceCommand::Off,
@@ -556,6 +611,18 @@ fn task_action(matches: &ArgMatches) -> Result<TaskAction, Failure> {
         "log" => TaskAction::Log { task: task() },
         other => return Err(unknown(other)),
     })
+}
+
+/// Whether it is about the tasks of an account of this machine, and not about those of a service.
+fn has_user(matches: &ArgMatches) -> bool {
+    let given = |matches: &ArgMatches| matches.try_contains_id("user").unwrap_or(false);
+    matches.subcommand().is_some_and(|(_, matches)| given(matches))
+}
+
+fn pause_command(matches: &ArgMatches) -> Result<PauseCommand, Failure> {
+    let (action, matches) = matches.subcommand().ok_or_else(|| unknown("task"))?;
+    let which = if matches.get_flag("all") { Which::All } else { Which::One(text(matches, "name")) };
+    Ok(PauseCommand { email: text(matches, "user"), which, is_paused: action == "pause" })
 }
 
 fn id(matches: &ArgMatches) -> i64 {
@@ -647,6 +714,18 @@ fn user_command(matches: &ArgMatches) -> Result<UserCommand, Failure> {
         },
         "enable-otp" => UserCommand::EnableOtp { email: text(matches, "email") },
         "disable-otp" => UserCommand::DisableOtp { email: text(matches, "email") },
+        "suspend" => UserCommand::Suspend { email: text(matches, "email") },
+        "resume" => UserCommand::Resume { email: text(matches, "email") },
+        "delete" => UserCommand::Delete {
+            email: text(matches, "email"),
+            yes: matches.get_flag("yes"),
+            cancel_runs: matches.get_flag("cancel-runs"),
+        },
+        "transfer" => UserCommand::Transfer {
+            from: text(matches, "email"),
+            to: text(matches, "to"),
+            cancel_runs: matches.get_flag("cancel-runs"),
+        },
         other => return Err(unknown(other)),
     })
 }

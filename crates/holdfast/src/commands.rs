@@ -2,6 +2,7 @@
 
 pub mod apply;
 mod ask;
+pub mod audit;
 pub mod backup;
 pub mod demo;
 pub mod doctor;
@@ -63,6 +64,7 @@ pub async fn health(settings: &Settings) -> Result<(), Failure> {
 pub async fn rotate_key(settings: &Settings) -> Result<(), Failure> {
     let app = open_app(settings, Migrations::Never).await?;
     let Rotated { resealed, keeps_old_keys } = rotate(&app.store, SystemClock.now()).await?;
+    holdfast_app::audit_log::note_key_rotation(&app, &origin::origin(), resealed).await?;
     app.store.close().await;
     say!("The master key was replaced, and {resealed} secrets were re-encrypted. Keep a copy of the new key.");
     if keeps_old_keys {

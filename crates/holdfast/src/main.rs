@@ -120,6 +120,8 @@ async fn run(command: Command, load: &Loader<'_>) -> Result<(), Failure> {
         Command::Backup(command) => commands::backup::run(command),
         Command::User(command) => commands::user::run(&load.service()?, command).await,
         Command::Token(command) => commands::token::run(&load.service()?, command).await,
+        Command::Audit(command) => commands::audit::run(&load.service()?, command).await,
+        Command::Pause(command) => commands::user::pause(&load.service()?, command).await,
         Command::Maintenance(command) => commands::maintenance::run(&load.service()?, command).await,
     }
 }

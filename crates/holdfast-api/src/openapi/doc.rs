@@ -201,6 +201,8 @@ pub(crate) const LIST_NOTICES: &[QueryDoc] = &[
     query("status", "Only notices with this status", QueryKind::NoticeStatus),
     query("notification_stream_id", "Only notices of this stream", QueryKind::Number { default: None }),
 ];
+pub(crate) const LIST_AUDIT_EVENTS: &[QueryDoc] =
+    &[PAGE, PER_PAGE, CURSOR, SORT_WITHOUT_LABEL, CREATED_AFTER, UPDATED_AFTER];
 pub(crate) const LIST_ENTRIES: &[QueryDoc] =
     &[PAGE, PER_PAGE, CURSOR, query("path", "The folder to list; the root if omitted", QueryKind::Path)];
 pub(crate) const DOWNLOAD: &[QueryDoc] =

@@ -100,7 +100,7 @@ on_both_engines! {
         let events = holdfast_store::audit::list(&mut tx, Some(user.id), None, 100).await.unwrap();
         let actions: Vec<&str> = events.iter().map(|event| event.action.as_str()).collect();
         let expected = ["scope.denied", "token.created", "tag.deleted", "notification_stream.credentials_set",
-            "token.created", "user.created"];
+            "notification_stream.created", "tag.created", "token.created", "user.created"];
         assert_eq!(actions, expected);
         assert_eq!(events[2].address.as_deref(), Some("127.0.0.1"));
         assert!(events[2].request_id.is_some() && events[2].actor.starts_with("token "));

@@ -2,6 +2,8 @@
 
 /// Tokens, scopes, other users' ids, unknown ids and invalid bodies, for every route.
 mod access;
+/// What the audit log records of every change.
+mod audit;
 /// Backup destinations.
 mod destinations;
 /// The device-token endpoint.
@@ -22,6 +24,8 @@ mod openapi;
 mod servers;
 /// Notification streams.
 mod streams;
+/// Accounts that are suspended and resumed.
+mod suspension;
 /// Tags.
 mod tags;
 /// Backup tasks.

@@ -76,6 +76,7 @@ pub(super) const TABLES: &[Table] = &[
             ("quiet_from", ColumnKind::Text),
             ("quiet_until", ColumnKind::Text),
             ("summary_at", ColumnKind::Time),
+            ("suspended_at", ColumnKind::Time),
             ("created_at", ColumnKind::Time),
             ("updated_at", ColumnKind::Time),
         ],
@@ -147,6 +148,7 @@ pub(super) const TABLES: &[Table] = &[
             ("username", ColumnKind::Text),
             ("database_username", ColumnKind::Text),
             ("database_password_sealed", ColumnKind::Sealed),
+            ("login_key_sealed", ColumnKind::Sealed),
             ("host_key", ColumnKind::Text),
             ("offered_host_key", ColumnKind::Text),
             ("connectivity", ColumnKind::Word(|text| Connectivity::parse(text).is_some())),
@@ -175,6 +177,9 @@ pub(super) const TABLES: &[Table] = &[
             ("spec", ColumnKind::Spec(spec::is_sound_destination)),
             ("s3_access_key_sealed", ColumnKind::Sealed),
             ("s3_secret_key_sealed", ColumnKind::Sealed),
+            ("login_key_sealed", ColumnKind::Sealed),
+            // As it was: the folder keeps its name.
+            ("folder_user_id", ColumnKind::Int),
             ("marker", ColumnKind::Text),
             ("status", ColumnKind::Word(|text| Reachability::parse(text).is_some())),
             ("last_checked_at", ColumnKind::Time),
@@ -375,11 +380,28 @@ pub(super) const TABLES: &[Table] = &[
         owned: None,
         left: &[],
     },
+    Table {
+        name: "audit_events",
+        has_id: true,
+        columns: &[
+            ("at", ColumnKind::Time),
+            // As it was: the account may have been deleted.
+            ("user_id", ColumnKind::Int),
+            ("actor", ColumnKind::Text),
+            ("action", ColumnKind::Text),
+            ("detail", ColumnKind::Text),
+            ("address", ColumnKind::Text),
+            ("request_id", ColumnKind::Text),
+        ],
+        // The newest 100,000: an import reads the whole document into memory.
+        carried: "id > (SELECT COALESCE(MAX(id), 0) - 100000 FROM audit_events)",
+        owned: None,
+        left: &[],
+    },
 ];
 
 /// Tables that are left out: current activity, history, and keys of this installation.
 pub const LEFT: &[&str] = &[
-    "audit_events",
     "catalogue_wishes",
     "data_keys",
     "events",

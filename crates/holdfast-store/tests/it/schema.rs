@@ -85,6 +85,17 @@ async fn every_column_is_either_exported_or_left_out_on_purpose() {
     assert!(known.is_empty(), "{known:?}");
 }
 
+/// Whoever adds a table with an owner must decide whether its rows are transferred with everything else.
+#[tokio::test]
+async fn every_table_with_an_owner_is_transferred_or_stays_on_purpose() {
+    let app = TestApp::start(Engine::Sqlite).await;
+    let (shape, _) = sqlite_shape(&app.options.url).await;
+    let owned = shape.into_iter().filter(|(_, columns)| columns.contains_key("user_id")).map(|(table, _)| table);
+    let found: BTreeSet<String> = owned.collect();
+    let known = holdfast_store::ownership::MOVED.iter().chain(holdfast_store::ownership::STAYING);
+    assert_eq!(found, known.map(|table| (*table).to_owned()).collect());
+}
+
 /// Exported columns whose change alone is no reason to write a catalogue: their value is determined again, follows from
 /// another column, or never changes.
 const QUIET: &[(&str, &str)] = &[
@@ -108,8 +119,8 @@ const QUIET: &[(&str, &str)] = &[
 ];
 const QUIET_EVERYWHERE: &[&str] = &["user_id", "search_label", "created_at", "updated_at"];
 /// Tables without triggers. A change of a link also changes the count in its task, which is watched; daily statistics
-/// are written with the next catalogue; settings of the installation are in no user's catalogue.
-const UNWATCHED: &[&str] = &["task_streams", "task_tags", "user_days", "settings"];
+/// are written with the next catalogue; settings and audit events of the installation are in no user's catalogue.
+const UNWATCHED: &[&str] = &["task_streams", "task_tags", "user_days", "settings", "audit_events"];
 /// The identity and the location of a backup never change; its state is watched, and also decides whether it is
 /// exported at all.
 const BACKUPS_WATCHED: &str = "verification deleted_at password_sealed";

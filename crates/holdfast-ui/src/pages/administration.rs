@@ -47,6 +47,7 @@ struct PersonLine {
     is_own: bool,
     has_come: bool,
     has_two_factor: bool,
+    is_suspended: bool,
     backups: String,
     stored: Markup,
 }
@@ -88,6 +89,7 @@ async fn page(
         is_admin: known.user.is_admin,
         has_come: known.user.password_hash.is_some(),
         has_two_factor: known.user.totp_sealed.is_some(),
+        is_suspended: known.user.suspended_at.is_some(),
         backups: reader.number(known.backups),
         stored: reader.bytes(known.bytes),
         name: known.user.name,
@@ -264,6 +266,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         is_own,
         has_come,
         has_two_factor: has_come,
+        is_suspended: !has_come,
         backups: "3".into(),
         stored: time(),
     };

@@ -67,7 +67,7 @@ struct DestinationPage {
     keeps_versions: bool,
 }
 
-fn reach(t: Translator, row: &DestinationRow) -> Markup {
+pub(crate) fn reach(t: Translator, row: &DestinationRow) -> Markup {
     let (class, word) = match row.status {
         Reachability::Reachable => ("good", t.say("reach-reachable")),
         Reachability::Unreachable => ("failed", t.say("reach-unreachable")),

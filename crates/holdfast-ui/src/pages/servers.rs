@@ -69,7 +69,7 @@ pub(crate) fn address(row: &ServerRow) -> String {
     format!("{}@{}{port}", row.username, row.host)
 }
 
-fn connectivity(t: Translator, row: &ServerRow) -> Markup {
+pub(crate) fn connectivity(t: Translator, row: &ServerRow) -> Markup {
     let class = match row.connectivity {
         Connectivity::Online => "good",
         Connectivity::Offline => "failed",

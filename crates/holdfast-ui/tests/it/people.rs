@@ -117,6 +117,61 @@ on_both_engines! {
         assert_eq!(bob.get("/").await.status, 303, "gone with the session");
     }
 
+    async fn administrators_see_and_stop_what_others_have(app: TestApp) {
+        app.admin("root").await;
+        let ada = app.user("ada").await;
+        app.user("eve").await;
+        let task = ada.task().await;
+        let (mut root, mut own) = (signed_in(&app, "root").await, signed_in(&app, "ada").await);
+        assert!(root.get("/administration").await.text.contains("href=\"/administration/people/2\""));
+        let page = root.get("/administration/people/2").await.text;
+        for shown in ["web files", "backup@127.0.0.1:1", "disk", "ada@example.org"] {
+            assert!(page.contains(shown), "{shown}: {page}");
+        }
+        assert_eq!(root.get("/administration/people/99").await.status, 404);
+        ada.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+        let base = "/administration/people/2";
+        for act in ["cancel", "pause"] {
+            assert_eq!(root.submit(&format!("{base}/tasks/{task}/{act}"), &[]).await.status, 303, "{act}");
+        }
+        let log = ada.client.get(&format!("/api/backup-tasks/{task}/latest-log")).await.data(200);
+        assert_eq!(log["status"], "cancelled");
+        assert!(ada.client.get(&format!("/api/backup-tasks/{task}")).await.data(200)["paused_at"].is_string());
+        let events = ada.client.get("/api/audit-events?per_page=100").await.data(200);
+        let newest = events.as_array().unwrap().last().unwrap().clone();
+        assert_eq!((&newest["action"], &newest["user_id"]), (&"backup_task.paused".into(), &2.into()));
+        assert_eq!(newest["actor"], "administrator root@example.org (session)");
+        assert_eq!(root.submit(&format!("{base}/tasks/{task}/resume"), &[]).await.status, 303);
+        // The task of somebody else is not the third person's.
+        assert_eq!(root.submit(&format!("/administration/people/3/tasks/{task}/pause"), &[]).await.status, 403);
+        assert_eq!(root.submit(&format!("{base}/tasks/{task}/delete"), &[]).await.status, 404);
+
+        assert_eq!(root.submit("/administration/people/1/suspend", &[]).await.status, 409, "not oneself");
+        assert_eq!(root.submit(&format!("{base}/suspend"), &[]).await.status, 303);
+        assert!(root.get(base).await.text.contains("Nobody can sign in to this account"));
+        assert_eq!(own.get("/").await.status, 303, "signed out");
+        let mut again = Browser::new(app.client());
+        again.get("/sign-in").await;
+        let refused = again.submit("/sign-in", &[("email", "ada@example.org"), ("password", PASSWORD)]).await;
+        assert!(refused.status == 422 && refused.text.contains("suspended"), "{}", refused.text);
+        assert_eq!(root.submit(&format!("{base}/resume"), &[]).await.status, 303);
+        let mut ada_again = signed_in(&app, "ada").await;
+        assert_eq!(ada_again.get("/").await.status, 200);
+
+        let given = root.submit(&format!("{base}/transfer"), &[("to", "Eve@example.org")]).await;
+        assert_eq!(given.header("location"), Some("/administration/people/3?said=saved"));
+        assert!(root.get("/administration/people/3").await.text.contains("web files"));
+        ada.client.get(&format!("/api/backup-tasks/{task}")).await.expect(403);
+        assert_eq!(root.submit(&format!("{base}/transfer"), &[("to", "nobody@example.org")]).await.status, 404);
+        let mut eve = signed_in(&app, "eve").await;
+        assert!(eve.get(&format!("/tasks/{task}")).await.text.contains("web files"));
+        assert_eq!(eve.get(base).await.status, 403);
+        for path in [format!("{base}/suspend"), format!("{base}/resume"), format!("{base}/tasks/{task}/pause"),
+            format!("{base}/runs/1/cancel"), format!("{base}/transfer")] {
+            assert_eq!(eve.submit(&path, &[]).await.status, 403, "{path}");
+        }
+    }
+
     async fn deleting_an_account_deletes_everything_in_it(app: TestApp) {
         let ada = app.user("ada").await;
         app.admin("root").await;

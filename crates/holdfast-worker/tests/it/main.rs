@@ -29,6 +29,8 @@ mod postgres;
 mod queue;
 // Restores into targets that have content, and of unusual trees and archives.
 mod restores;
+// Transfers of everything to another account.
+mod ownership;
 // Retention.
 mod retention;
 // S3 destinations.

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_app::AppError;
 use holdfast_app::transfer::{self, Destination, Document, FOLDER, ImportOptions};
+use holdfast_app::{AppError, audit_log};
 use holdfast_core::destination::sftp::is_fingerprint;
 use holdfast_core::destination::{DestinationSpec, S3Settings, SftpDestination};
 use holdfast_core::run::{FailureCode, stored_line};
@@ -18,7 +18,7 @@ use holdfast_store::transfer::Taken;
 use super::ask;
 use super::origin::origin;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{complain, say};
 use crate::settings::Settings;
 use crate::wiring::{self, open_app};
 
@@ -48,6 +48,11 @@ pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path
     let mut packer = Packer::new().map_err(explain)?;
     let counts = transfer::export(&app, None, &mut packer).await?;
     let sealed = sealed_document::seal(&packer.finish().map_err(explain)?, &passphrase).map_err(explain)?;
+    let accounts = counts.get("users").copied().unwrap_or_default();
+    // Before the file is there: nobody exports unseen. A database that cannot be written must be rescued all the same.
+    if let Err(error) = audit_log::note_export(&app, &origin(), accounts).await {
+        complain!("This export is not in the audit log: {}", error.reason());
+    }
     write_whole(output, &sealed)?;
     app.store.close().await;
     say!("Exported {} to {} ({} bytes).", summary(&counts), output.display(), sealed.len());

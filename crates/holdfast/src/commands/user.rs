@@ -1,16 +1,26 @@
 //! `holdfast user …`.
 
-use holdfast_app::{accounts, tokens, two_factor};
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use holdfast_app::refusal::Conflict;
+use holdfast_app::{App, AppError, accounts, ownership, supervision, suspension, tokens, two_factor};
 use holdfast_core::Secret;
 use holdfast_core::user::UserDraft;
 use holdfast_store::Migrations;
+use holdfast_store::destinations::StoredRow;
+use holdfast_store::users::UserRow;
 
 use super::origin::origin;
-use crate::cli::UserCommand;
+use crate::cli::{PauseCommand, UserCommand};
 use crate::failure::Failure;
 use crate::output::{complain, say};
 use crate::settings::Settings;
 use crate::wiring::{open_app, refuse_lost_database};
+
+/// A worker notices within a second that a run is cancelled, and then closes connections and removes what is half-written.
+const RUNS_END_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failure> {
     // Only the first account may be created before the first start; a mistyped folder must not become an installation.
@@ -19,7 +29,11 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
         UserCommand::List
         | UserCommand::ResetPassword { .. }
         | UserCommand::EnableOtp { .. }
-        | UserCommand::DisableOtp { .. } => Migrations::Never,
+        | UserCommand::DisableOtp { .. }
+        | UserCommand::Suspend { .. }
+        | UserCommand::Resume { .. }
+        | UserCommand::Delete { .. }
+        | UserCommand::Transfer { .. } => Migrations::Never,
     };
     if migrations == Migrations::OnlyCreate {
         refuse_lost_database(settings).await?;
@@ -27,15 +41,16 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
     let app = open_app(settings, migrations).await?;
     match command {
         UserCommand::Create { email, name, timezone, admin } => {
-            let draft = UserDraft::check(&name, &email, &timezone, admin).map_err(holdfast_app::AppError::Invalid)?;
+            let draft = UserDraft::check(&name, &email, &timezone, admin).map_err(AppError::Invalid)?;
             let id = accounts::create(&app, &origin(), &draft, &read_password()?).await?;
             say!("Created account {id} for {}.", draft.email);
         }
         UserCommand::List => {
             for user in accounts::list(&app).await? {
                 let role = if user.is_admin { "admin" } else { "user" };
+                let state = if user.suspended_at.is_some() { "\tsuspended" } else { "" };
                 let otp = if user.totp_sealed.is_some() { "two-factor" } else { "password" };
-                say!("{}\t{}\t{}\t{role}\t{otp}\t{}", user.id, user.email, user.name, user.timezone);
+                say!("{}\t{}\t{}\t{role}\t{otp}\t{}{state}", user.id, user.email, user.name, user.timezone);
             }
         }
         UserCommand::ResetPassword { email, keep } => {
@@ -53,19 +68,137 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
             two_factor::disable(&app, &origin(), &user).await?;
             say!("Two-factor sign-in is off for {}.", user.email);
         }
+        UserCommand::Suspend { email } => {
+            let user = tokens::user_by_email(&app, &email).await?;
+            let cancelled = suspension::suspend(&app, &origin(), &user).await?;
+            say!("{} is suspended; runs cancelled: {cancelled}. Backups and settings stay.", user.email);
+        }
+        UserCommand::Resume { email } => {
+            let user = tokens::user_by_email(&app, &email).await?;
+            suspension::resume(&app, &origin(), &user).await?;
+            say!("{} is active again. Tasks run at their next times; what was missed is not caught up.", user.email);
+        }
+        UserCommand::Delete { email, yes, cancel_runs } => delete(&app, &email, yes, cancel_runs).await?,
+        UserCommand::Transfer { from, to, cancel_runs } => transfer(&app, &from, &to, cancel_runs).await?,
     }
     app.store.close().await;
     Ok(())
 }
 
-/// The first line of standard input.
+async fn delete(app: &App, email: &str, yes: bool, cancel_runs: bool) -> Result<(), Failure> {
+    let user = tokens::user_by_email(app, email).await?;
+    let stored = supervision::list_stored(app, &user).await?;
+    if !yes {
+        tell_of_stored(&stored);
+        confirm(&user)?;
+    }
+    if cancel_runs {
+        end_runs(app, &user).await?;
+    }
+    accounts::delete(app, None, &origin(), &user).await?;
+    say!("{} was deleted, with its tasks, servers, destinations and logs.", user.email);
+    if yes {
+        tell_of_stored(&stored);
+    }
+    Ok(())
+}
+
+async fn transfer(app: &App, from: &str, to: &str, cancel_runs: bool) -> Result<(), Failure> {
+    let (from, to) = (tokens::user_by_email(app, from).await?, tokens::user_by_email(app, to).await?);
+    if cancel_runs {
+        end_runs(app, &from).await?;
+    }
+    let done = ownership::transfer(app, &origin(), &from, &to).await?;
+    let figures = done.figures;
+    say!(
+        "{} now has {} tasks, {} servers and {} destinations of {}, with their backups, logs, streams and tags.",
+        to.email,
+        figures.tasks,
+        figures.servers,
+        figures.destinations,
+        from.email
+    );
+    if done.triggers > 0 {
+        say!("{} trigger URLs still work for whoever knows them; create new ones to void them.", done.triggers);
+    }
+    if done.loses_private_networks {
+        say!("{} is no administrator: endpoints and webhooks in private networks are refused from now on.", to.email);
+    }
+    if cancel_runs {
+        say!("{} is suspended.", from.email);
+    }
+    Ok(())
+}
+
+fn tell_of_stored(stored: &[StoredRow]) {
+    for row in stored {
+        let size = holdfast_core::figures::size(row.bytes);
+        say!(
+            "{} ({}): {} backups, {size}, stay there; nobody here will know of them.",
+            row.label,
+            row.kind,
+            row.backups
+        );
+    }
+}
+
+/// Whoever deletes an account types its address.
+fn confirm(user: &UserRow) -> Result<(), Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::settings("this deletes the account; say --yes if nobody can be asked"));
+    }
+    complain!("Type {} to delete this account:", user.email);
+    if holdfast_core::user::normal_email(&read_line()?) == user.email {
+        return Ok(());
+    }
+    Err(Failure::settings("that is not its address; nothing was deleted"))
+}
+
+/// Suspends the account, so that nothing starts any more, and waits until what was running has ended.
+async fn end_runs(app: &App, user: &UserRow) -> Result<(), Failure> {
+    match suspension::suspend(app, &origin(), user).await {
+        Ok(_) => {}
+        Err(AppError::Conflict(Conflict::AccountSuspended)) => {
+            supervision::cancel_all(app, &origin(), user).await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let deadline = Instant::now() + RUNS_END_WITHIN;
+    while supervision::count_live_runs(app, user).await? > 0 {
+        if Instant::now() >= deadline {
+            let text = "its runs were told to end, but have not yet; the account is suspended, so try again later";
+            return Err(Failure::other(text));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// `holdfast task pause --user …`, and the same with `resume`.
+pub async fn pause(settings: &Settings, command: PauseCommand) -> Result<(), Failure> {
+    let PauseCommand { email, which, is_paused } = command;
+    let app = open_app(settings, Migrations::Never).await?;
+    let user = tokens::user_by_email(&app, &email).await?;
+    let changed = supervision::set_paused(&app, &origin(), &user, &which, is_paused).await?;
+    app.store.close().await;
+    let what = if is_paused { "paused" } else { "resumed" };
+    changed.iter().for_each(|label| say!("{label} {what}"));
+    say!("Tasks of {} that were {what}: {}.", user.email, changed.len());
+    Ok(())
+}
+
 fn read_password() -> Result<Secret, Failure> {
-    if std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+    if std::io::stdin().is_terminal() {
         complain!("Type the password and press Enter (it is shown; pipe it in to avoid that):");
     }
+    Ok(Secret::new(read_line()?.trim_end_matches(['\r', '\n'])))
+}
+
+/// The first line of standard input.
+fn read_line() -> Result<String, Failure> {
     let mut line = String::new();
     std::io::stdin()
         .read_line(&mut line)
-        .map_err(|error| Failure::other(format!("cannot read the password from standard input: {error}")))?;
-    Ok(Secret::new(line.trim_end_matches(['\r', '\n'])))
+        .map_err(|error| Failure::other(format!("cannot read standard input: {error}")))?;
+    Ok(line)
 }

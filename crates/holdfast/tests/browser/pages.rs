@@ -63,6 +63,7 @@ async fn set_up(stage: &Stage) -> Vec<String> {
         "/account/two-factor",
         "/account/delete",
         "/administration",
+        "/administration/people/1",
         "/search?q=w",
     ];
     let mut paths: Vec<String> = fixed.iter().map(|path| (*path).to_owned()).collect();

@@ -88,6 +88,16 @@ async fn the_key_is_rotated_while_the_service_runs() {
         let trigger = format!("/api/backup-tasks/{task}/trigger-url");
         let secret = client.act(&trigger).await.data(200)["secret"].as_str().unwrap().to_owned();
         assert!(installation.succeed(&["key", "rotate"], "").contains("1 secrets were re-encrypted"));
+        let said = installation.succeed(&["audit", "export"], "");
+        let events: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let event = events.last().unwrap();
+        assert_eq!((&event["action"], &event["detail"]), (&"master_key.rotated".into(), &"1 secrets".into()));
+        assert!(event["actor"].as_str().unwrap().starts_with("command line (uid "), "{event}");
+        assert!(events.iter().any(|event| event["action"] == "backup_task.created" && event["user_id"] == 2), "{said}");
+        assert!(events.is_sorted_by_key(|event| event["id"].as_i64()));
+        let later = installation.succeed(&["audit", "export", "--since", "2999-01-01T00:00:00Z"], "");
+        assert_eq!(later, "");
+        assert_eq!(installation.run(&["audit", "export", "--since", "yesterday"], "").status.code(), Some(2));
         // The running service can use the re-encrypted secrets, and encrypts new ones.
         let hook = format!("/webhooks/backup-tasks/{task}/run?secret={secret}");
         client.without_token().act(&hook).await.expect(202);
@@ -106,6 +116,69 @@ async fn create_task(client: &holdfast_testkit::Client) -> i64 {
     let task = json!({"remote_server_id": server, "backup_destination_id": destination, "label": "t", "type": "files",
         "source_path": "/srv", "frequency": "hourly"});
     client.post("/api/backup-tasks", task).await.id(201)
+}
+
+/// Waits until the service knows what a command changed: it looks every second.
+async fn wait_for_status(client: &holdfast_testkit::Client, path: &str, status: u16) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while client.get(path).await.status != status {
+        assert!(Instant::now() < deadline, "{path} is still not {status}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_account_is_paused_suspended_and_deleted_while_the_service_runs() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let installation = Installation::new(engine).await;
+        let service = installation.serve(&[]);
+        installation.succeed(&["user", "create", "--email", "a@example.org", "--name", "A"], "correct horse\n");
+        let make = ["token", "create", "--user", "a@example.org", "--name", "t", "--all-scopes"];
+        let client = service.client().with_token(&installation.succeed(&make, ""));
+        let task = create_task(&client).await;
+        let path = format!("/api/backup-tasks/{task}");
+        let pause = |words: &[&str]| installation.run(&[&["task"], words].concat(), "");
+        let said = installation.succeed(&["task", "pause", "--user", "a@example.org", "--all"], "");
+        assert!(said.contains("t paused") && said.ends_with("were paused: 1."), "{said}");
+        assert!(client.get(&path).await.data(200)["paused_at"].is_string());
+        let none = pause(&["resume", "--user", "a@example.org", "nothing"]);
+        assert_eq!(none.status.code(), Some(1), "{none:?}");
+        assert_eq!(pause(&["pause", "--user", "a@example.org"]).status.code(), Some(2));
+        assert_eq!(pause(&["pause", "--all"]).status.code(), Some(2), "of whom?");
+        installation.succeed(&["task", "resume", "--user", "a@example.org", "t"], "");
+        assert!(client.get(&path).await.data(200)["paused_at"].is_null());
+
+        installation.succeed(&["user", "suspend", "a@example.org"], "");
+        assert!(installation.succeed(&["user", "list"], "").ends_with("\tsuspended"));
+        wait_for_status(&client, "/api/user", 401).await;
+        installation.succeed(&["user", "resume", "a@example.org"], "");
+        wait_for_status(&client, "/api/user", 200).await;
+
+        installation.succeed(&["user", "create", "--email", "b@example.org", "--name", "B"], "correct horse\n");
+        let give = |from: &str, to: &str| installation.run(&["user", "transfer", from, "--to", to], "");
+        let said = give("a@example.org", "b@example.org");
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(
+            said.contains("b@example.org now has 1 tasks, 1 servers and 1 destinations of a@example.org"),
+            "{said}"
+        );
+        client.get(&path).await.expect(403);
+        assert_eq!(give("a@example.org", "nobody@example.org").status.code(), Some(1));
+        assert!(give("b@example.org", "a@example.org").status.success());
+        client.get(&path).await.expect(200);
+
+        let unsure = installation.run(&["user", "delete", "a@example.org"], "a@example.org\n");
+        assert_eq!(unsure.status.code(), Some(2), "a pipe is nobody who was asked");
+        client.act(&format!("{path}/run")).await.expect(202);
+        let said = installation.succeed(&["user", "delete", "a@example.org", "--yes", "--cancel-runs"], "");
+        assert!(said.contains("a@example.org was deleted"), "{said}");
+        assert!(!installation.succeed(&["user", "list"], "").contains("a@example.org"));
+        wait_for_status(&client, "/api/user", 401).await;
+        let log = installation.succeed(&["audit", "export"], "");
+        for action in ["backup_task.paused", "user.suspended", "user.resumed", "user.transferred", "user.deleted"] {
+            assert!(log.lines().any(|line| line.contains(action) && line.contains("command line (uid ")), "{log}");
+        }
+    }
 }
 
 #[tokio::test]

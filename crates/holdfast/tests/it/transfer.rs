@@ -31,7 +31,11 @@ fn serve(installation: &Installation) -> Service {
 
 /// Signs in with the password, as people do.
 async fn sign_in(service: &Service) -> Client {
-    let body = json!({"email": EMAIL, "password": PASSWORD, "device_name": "test"});
+    sign_in_as(service, EMAIL).await
+}
+
+async fn sign_in_as(service: &Service, email: &str) -> Client {
+    let body = json!({"email": email, "password": PASSWORD, "device_name": "test"});
     let token = service.client().post("/api/device-auth/token", body).await.expect(200);
     service.client().with_token(token["token"].as_str().unwrap())
 }
@@ -283,6 +287,8 @@ async fn an_export_moves_an_installation_to_another_database() {
     let again = home.installation.run(&["export", "--output", file], "a long passphrase\n");
     assert!(!again.status.success(), "nothing is overwritten");
     let token = home.client.token().to_owned();
+    let log = home.installation.succeed(&["audit", "export"], "");
+    assert!(log.lines().last().unwrap().contains("installation.exported"), "{log}");
     let Home { installation, service, ssh, files, server, .. } = home;
     drop(service);
 
@@ -351,6 +357,14 @@ async fn an_export_moves_an_installation_to_another_database() {
     assert!(!refused.status.success() && said.contains("has the id of another row"), "{said}");
     let said = new.succeed(&["import", file], "a long passphrase\n");
     assert!(said.contains("Administrators according to the imported data: "), "{said}");
+    let told = |log: &str| -> Vec<Value> {
+        let event = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        log.lines().map(event).map(|event| json!([event["created_at"], event["user_id"], event["detail"]])).collect()
+    };
+    let imported = told(&new.succeed(&["audit", "export"], ""));
+    // The export cannot contain that it was made.
+    let exported = told(&log);
+    assert!(exported[..exported.len() - 1].iter().all(|event| imported.contains(event)), "{imported:?} {exported:?}");
     let twice = new.run(&["import", file], "a long passphrase\n");
     assert!(!twice.status.success() && String::from_utf8(twice.stderr).unwrap().contains("here already"));
     let service = serve(&new);
@@ -360,6 +374,39 @@ async fn an_export_moves_an_installation_to_another_database() {
     restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
     // Ids continue after the imported ones.
     client.post("/api/tags", json!({"label": "another"})).await.expect(201);
+    drop((ssh, installation));
+}
+
+/// What was transferred keeps its folder and the key of its former owner, also in another installation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_keeps_usable_what_was_transferred() {
+    const HEIR: &str = "eve@example.org";
+    let home = Home::new(Engine::Sqlite).await;
+    let body = json!({"label": "disk", "type": "local"});
+    let destination = home.client.post("/api/backup-destinations", body).await.id(201);
+    home.back_up(destination).await;
+    let create = ["user", "create", "--email", HEIR, "--name", "Eve", "--admin"];
+    home.installation.succeed(&create, &format!("{PASSWORD}\n"));
+    // Whoever has a key of their own does not get the other one.
+    sign_in_as(&home.service, HEIR).await.get("/api/ssh-key").await.expect(200);
+    home.installation.succeed(&["user", "transfer", EMAIL, "--to", HEIR], "");
+    let file = home.files.path().join("everything.age");
+    let file = file.to_str().unwrap();
+    home.installation.succeed(&["export", "--output", file], "a long passphrase\n");
+    let Home { installation, service, ssh, files, server, .. } = home;
+    drop(service);
+
+    let new = Installation::new(Engine::Postgres).await;
+    let said = new.succeed(&["import", file], "a long passphrase\n");
+    let place = |installation: &Installation| {
+        installation.data_dir().join("destinations").join("1").join(destination.to_string())
+    };
+    assert!(said.contains(place(&new).to_str().unwrap()), "{said}");
+    std::fs::create_dir_all(place(&new).parent().unwrap()).unwrap();
+    std::fs::rename(place(&installation), place(&new)).unwrap();
+    let service = serve(&new);
+    let client = sign_in_as(&service, HEIR).await;
+    restore_and_compare(&client, server, &files.path().join("source"), &files.path().join("back")).await;
     drop((ssh, installation));
 }
 

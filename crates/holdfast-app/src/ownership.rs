@@ -1,0 +1,68 @@
+//! The transfer of everything that an account has to another one, in one step.
+
+use holdfast_core::audit::AuditAction;
+use holdfast_core::changes::named;
+use holdfast_store::users::{self, Statistics, UserRow};
+use holdfast_store::{Tx, ownership, tasks};
+
+use crate::refusal::Conflict;
+use crate::{App, AppError, Origin, Result};
+
+/// What was transferred, and what has to be known about it.
+pub struct Transferred {
+    pub figures: Statistics,
+    /// Trigger URLs, which still work for whoever knows them.
+    pub triggers: i64,
+    /// The new owner is no administrator, so endpoints and webhooks in private networks are refused from now on.
+    pub loses_private_networks: bool,
+}
+
+/// Refused while runs are live: they would end as somebody else's.
+pub async fn transfer(app: &App, origin: &Origin, from: &UserRow, to: &UserRow) -> Result<Transferred> {
+    if from.id == to.id {
+        return Err(AppError::Conflict(Conflict::SameAccount));
+    }
+    let now = app.now();
+    let mut tx = app.store.begin().await?;
+    tasks::lock_all(&mut tx, from.id).await?;
+    if users::is_suspended(&mut tx, to.id).await? {
+        return Err(AppError::Conflict(Conflict::AccountSuspended));
+    }
+    refuse_live_runs(&mut tx, from).await?;
+    let figures = users::statistics(&mut tx, from.id, now).await?;
+    let triggers = tasks::count_triggers(&mut tx, from.id).await?;
+    ownership::transfer(&mut tx, from.id, to.id, now).await?;
+    // Once more: until its rows were moved, something else could have been queued.
+    refuse_live_runs(&mut tx, from).await?;
+    reschedule(app, &mut tx, to).await?;
+    let detail = format!(
+        "{} to {}: tasks {}, servers {}, destinations {}",
+        named(from.id, &from.email),
+        named(to.id, &to.email),
+        figures.tasks,
+        figures.servers,
+        figures.destinations
+    );
+    for subject in [from, to] {
+        app.audit_as(&mut tx, Some(subject.id), origin, AuditAction::UserTransferred, &detail).await?;
+    }
+    tx.commit().await?;
+    app.wake_worker();
+    Ok(Transferred { figures, triggers, loses_private_networks: from.is_admin && !to.is_admin })
+}
+
+async fn refuse_live_runs(tx: &mut Tx, user: &UserRow) -> Result<()> {
+    if users::count_live_runs(tx, user.id).await? > 0 {
+        return Err(AppError::Conflict(Conflict::AccountBusy));
+    }
+    Ok(())
+}
+
+/// The tasks of a suspended account have no next run; those of their new owner do.
+async fn reschedule(app: &App, tx: &mut Tx, owner: &UserRow) -> Result<()> {
+    let now = app.now();
+    for task in tasks::list_unpaused(tx, owner.id).await?.into_iter().filter(|task| task.next_run_at.is_none()) {
+        tasks::update_pause(tx, &task, None, task.spec.schedule.next_after(now), now).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+-- An administrator can suspend an account: nobody signs in to it, and nothing of it starts, until it is resumed.
+ALTER TABLE users ADD COLUMN suspended_at BIGINT;
+CREATE INDEX users_suspended ON users (id) WHERE suspended_at IS NOT NULL;
+
+DROP TRIGGER users_wish_update;
+CREATE TRIGGER users_wish_update AFTER UPDATE OF
+        name, email, password_hash, timezone, language, is_admin, weekly_summary_enabled, totp_sealed,
+        quiet_from, quiet_until, suspended_at
+    ON users BEGIN
+    INSERT INTO catalogue_wishes (user_id) VALUES (NEW.id);
+END;

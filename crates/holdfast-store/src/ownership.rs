@@ -1,0 +1,143 @@
+//! The transfer of everything that an account has to another one.
+
+use holdfast_core::ids::UserId;
+use holdfast_core::{Secret, Timestamp};
+
+use crate::sealing::SealContext;
+use crate::{DbTime, Result, Tx, destinations, ssh_keys};
+
+/// Tables whose rows change their owner.
+pub const MOVED: &[&str] = &[
+    "remote_servers",
+    "backup_destinations",
+    "notification_streams",
+    "tags",
+    "backup_tasks",
+    "backups",
+    "backup_copies",
+    "uploads",
+    "runs",
+    "notices",
+    "user_days",
+];
+
+/// Tables whose rows stay: who a person is, how they sign in, what they did.
+pub const STAYING: &[&str] = &[
+    "api_tokens",
+    "audit_events",
+    "catalogue_wishes",
+    "idempotency_keys",
+    "identities",
+    "recovery_codes",
+    "sessions",
+    "sign_in_links",
+    "ssh_keys",
+];
+
+/// Moves everything except live runs, which the caller has excluded. Secrets are sealed again, because each is bound to
+/// its user.
+pub async fn transfer(tx: &mut Tx, from: UserId, to: UserId, now: Timestamp) -> Result<()> {
+    keep_folders_and_keys(tx, from, to, now).await?;
+    reseal(tx, from, to).await?;
+    macro_rules! hand_over {
+        ($($table:literal),*) => {$(
+            execute!(tx, concat!("UPDATE ", $table, " SET user_id = $1 WHERE user_id = $2"), to.0, from.0)?;
+        )*};
+    }
+    hand_over!(
+        "remote_servers",
+        "backup_destinations",
+        "notification_streams",
+        "tags",
+        "backup_tasks",
+        "backups",
+        "backup_copies",
+        "uploads",
+        "runs"
+    );
+    // What is addressed to the person, such as a weekly summary, stays theirs.
+    execute!(tx, "UPDATE notices SET user_id = $1 WHERE user_id = $2 AND recipient NOT LIKE 'user %'", to.0, from.0)?;
+    add_days(tx, from, to).await?;
+    for user in [from, to] {
+        execute!(tx, "INSERT INTO catalogue_wishes (user_id) VALUES ($1)", user.0)?;
+    }
+    Ok(())
+}
+
+/// Servers know the key of the former owner. If the new one has none yet, it becomes theirs; otherwise each server and
+/// each destination that it opens keeps it.
+async fn keep_folders_and_keys(tx: &mut Tx, from: UserId, to: UserId, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE backup_destinations SET folder_user_id = COALESCE(folder_user_id, user_id), updated_at = $1
+         WHERE user_id = $2",
+        DbTime(now),
+        from.0
+    )?;
+    if ssh_keys::find_public(tx, to).await?.is_none() {
+        return ssh_keys::give(tx, from, to).await;
+    }
+    let Some(key) = ssh_keys::find_private(tx, from).await? else { return Ok(()) };
+    let servers = "SELECT id FROM remote_servers WHERE user_id = $1 AND login_key_sealed IS NULL";
+    for (id,) in fetch_all!(tx, (i64,), servers, from.0)? {
+        let place = SealContext { table: "remote_servers", column: "login_key_sealed", row: id, user: from };
+        let sealed = tx.seal(place, &key).await?;
+        execute!(tx, "UPDATE remote_servers SET login_key_sealed = $1 WHERE id = $2", sealed, id)?;
+    }
+    keep_key_of_destinations(tx, from, &key).await
+}
+
+async fn keep_key_of_destinations(tx: &mut Tx, from: UserId, key: &Secret) -> Result<()> {
+    let unkeyed =
+        "SELECT id FROM backup_destinations WHERE user_id = $1 AND login_key_sealed IS NULL AND kind = 'sftp'";
+    for (id,) in fetch_all!(tx, (i64,), unkeyed, from.0)? {
+        let row = destinations::find(tx, id.into()).await?;
+        if !row.is_some_and(|row| row.spec.uses_owner_key()) {
+            continue;
+        }
+        let place = SealContext { table: "backup_destinations", column: "login_key_sealed", row: id, user: from };
+        let sealed = tx.seal(place, key).await?;
+        execute!(tx, "UPDATE backup_destinations SET login_key_sealed = $1 WHERE id = $2", sealed, id)?;
+    }
+    Ok(())
+}
+
+/// Seals every secret of the rows that move for their new owner.
+async fn reseal(tx: &mut Tx, from: UserId, to: UserId) -> Result<()> {
+    macro_rules! reseal {
+        ($($table:literal $column:literal $row:literal $user:literal,)*) => {$(
+            if MOVED.contains(&$table) {
+                let select = concat!(
+                    "SELECT ", $row, ", ", $column, " FROM ", $table, " WHERE ", $user, " = $1 AND ", $column,
+                    " IS NOT NULL ORDER BY ", $row
+                );
+                for (row, sealed) in fetch_all!(tx, (i64, Vec<u8>), select, from.0)? {
+                    let place = SealContext { table: $table, column: $column, row, user: from };
+                    let secret = tx.open(place, &sealed).await?;
+                    let sealed = tx.seal(SealContext { user: to, ..place }, &secret).await?;
+                    execute!(tx, concat!("UPDATE ", $table, " SET ", $column, " = $1 WHERE ", $row, " = $2"), sealed, row)?;
+                }
+            }
+        )*};
+    }
+    for_sealed_columns!(reseal);
+    Ok(())
+}
+
+/// Adds the daily figures of one user to those of the other.
+async fn add_days(tx: &mut Tx, from: UserId, to: UserId) -> Result<()> {
+    execute!(
+        tx,
+        "INSERT INTO user_days (user_id, day, successful, failed, cancelled, busy_micros, stored_bytes)
+         SELECT $1, day, successful, failed, cancelled, busy_micros, stored_bytes FROM user_days WHERE user_id = $2
+         ON CONFLICT (user_id, day) DO UPDATE SET successful = user_days.successful + excluded.successful,
+             failed = user_days.failed + excluded.failed, cancelled = user_days.cancelled + excluded.cancelled,
+             busy_micros = user_days.busy_micros + excluded.busy_micros,
+             stored_bytes = COALESCE(user_days.stored_bytes + excluded.stored_bytes, user_days.stored_bytes,
+                 excluded.stored_bytes)",
+        to.0,
+        from.0
+    )?;
+    execute!(tx, "DELETE FROM user_days WHERE user_id = $1", from.0)?;
+    Ok(())
+}
