@@ -67,7 +67,8 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     check_ids(&mut tx, &mut errors, caller.user, input).await?;
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
-    let next_run_at = draft.settings.spec.schedule.next_after(now);
+    let is_paused = draft.is_paused == Some(true);
+    let next_run_at = if is_paused { None } else { draft.settings.spec.schedule.next_after(now) };
     let id = tasks::insert(&mut tx, caller.user, &draft, next_run_at, now).await?;
     finish(app, caller, tx, id, &draft).await
 }
@@ -88,6 +89,11 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
         next_run(&row, &draft.settings.spec.schedule, now)
     };
     tasks::update(&mut tx, &row, &draft, next_run_at, now).await?;
+    if let Some(is_paused) = draft.is_paused.filter(|is_paused| *is_paused != row.paused_at.is_some()) {
+        let row = written(tasks::find(&mut tx, id).await?)?;
+        let next_run_at = if is_paused { None } else { row.spec.schedule.next_after(now) };
+        tasks::update_pause(&mut tx, &row, is_paused.then_some(now), next_run_at, now).await?;
+    }
     finish(app, caller, tx, id, &draft).await
 }
 

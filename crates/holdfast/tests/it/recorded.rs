@@ -16,8 +16,15 @@ use serde_json::Value;
 use crate::process::{Installation, Service};
 
 /// Fields that later versions add to responses, as the contract allows; each at any depth.
-const ADDED: &[&str] =
-    &["one_file_system", "protection", "keeps_versions", "schedule.time_to_run_at", "schedule.timezone"];
+const ADDED: &[&str] = &[
+    "one_file_system",
+    "protection",
+    "keeps_versions",
+    "schedule.time_to_run_at",
+    "schedule.timezone",
+    "custom_s3_region",
+    "has_pushover_token",
+];
 
 /// Headers that were added since.
 const ADDED_HEADERS: &[(u16, &str)] = &[(202, "location"), (401, "www-authenticate")];
