@@ -12,8 +12,8 @@ use crate::openapi::doc::{
 };
 use crate::table::{Route, delete, get, patch, post, put};
 use crate::{
-    audit, backups, destinations, device, docs, events, logs, notices, servers, ssh_key, streams, tags, tasks, triggers,
-    user,
+    audit, backups, destinations, device, docs, events, logs, notices, servers, ssh_key, streams, tags, tasks,
+    triggers, user,
 };
 
 /// Served only if the operator has enabled it.

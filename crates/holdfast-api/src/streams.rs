@@ -21,6 +21,8 @@ pub(crate) struct StreamResource {
     r#type: &'static str,
     type_human: &'static str,
     notifications: NotificationFlags,
+    /// Whether a Pushover stream has an application token of its own.
+    has_pushover_token: bool,
     last_test: Option<TestResult>,
     last_delivery: Option<DeliveryResult>,
     created_at: String,
@@ -99,6 +101,7 @@ fn shape(row: StreamRow) -> StreamResource {
         r#type: row.kind.as_str(),
         type_human: row.kind.human(),
         notifications: NotificationFlags { on_success: row.on_success, on_failure: row.on_failure },
+        has_pushover_token: row.has_pushover_token,
         last_test,
         last_delivery,
         created_at: rfc3339(row.created_at.0),

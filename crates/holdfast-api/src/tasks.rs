@@ -126,7 +126,7 @@ pub(crate) struct UpcomingResource {
 
 /// The body of a create or update request.
 pub(crate) fn task_body() -> SchemaDoc {
-    SchemaDoc::of_fields("TaskBody", "The fields of a backup task.", task::fields())
+    SchemaDoc::of_fields("TaskBody", "The fields of a backup task.", task::request_fields())
 }
 
 /// The caller's time zone and the current time, computed once for all tasks of a response.

@@ -80,7 +80,8 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     check_ids(&mut tx, &mut errors, caller.user, input).await?;
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
-    let next_run_at = draft.settings.spec.schedule.next_after(now);
+    let is_paused = draft.is_paused == Some(true);
+    let next_run_at = if is_paused { None } else { draft.settings.spec.schedule.next_after(now) };
     let id = tasks::insert(&mut tx, caller.user, &draft, next_run_at, now).await?;
     app.audit(&mut tx, caller, AuditAction::BackupTaskCreated, &named(id, &draft.settings.label)).await?;
     finish(app, caller, tx, id, &draft).await
@@ -111,6 +112,9 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
         has_heartbeat: before.row.has_heartbeat,
     });
     app.audit_changes(&mut tx, caller, AuditAction::BackupTaskUpdated, &named(id, &current.label), &changes).await?;
+    if let Some(is_paused) = draft.is_paused.filter(|is_paused| *is_paused != before.row.paused_at.is_some()) {
+        set_paused(app, caller, &mut tx, id, is_paused).await?;
+    }
     finish(app, caller, tx, id, &draft).await
 }
 
@@ -179,8 +183,7 @@ pub async fn pause(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.paused_at.is_none() {
-        tasks::update_pause(&mut tx, &row, Some(app.now()), None, app.now()).await?;
-        app.audit(&mut tx, caller, AuditAction::BackupTaskPaused, &named(id, &row.label)).await?;
+        set_paused(app, caller, &mut tx, id, true).await?;
     }
     reread(tx, id).await
 }
@@ -190,14 +193,25 @@ pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.paused_at.is_some() {
-        if users::is_suspended(&mut tx, row.user_id).await? {
-            return Err(AppError::Conflict(Conflict::AccountSuspended));
-        }
-        let next_run_at = row.spec.schedule.next_after(app.now());
-        tasks::update_pause(&mut tx, &row, None, next_run_at, app.now()).await?;
-        app.audit(&mut tx, caller, AuditAction::BackupTaskResumed, &named(id, &row.label)).await?;
+        set_paused(app, caller, &mut tx, id, false).await?;
     }
     reread(tx, id).await
+}
+
+/// Pauses or resumes a task as it is now.
+async fn set_paused(app: &App, caller: &Caller, tx: &mut Tx, id: TaskId, is_paused: bool) -> Result<()> {
+    let (row, now) = (written(tasks::find(tx, id).await?)?, app.now());
+    let action = if is_paused {
+        tasks::update_pause(tx, &row, Some(now), None, now).await?;
+        AuditAction::BackupTaskPaused
+    } else {
+        if users::is_suspended(tx, row.user_id).await? {
+            return Err(AppError::Conflict(Conflict::AccountSuspended));
+        }
+        tasks::update_pause(tx, &row, None, row.spec.schedule.next_after(now), now).await?;
+        AuditAction::BackupTaskResumed
+    };
+    app.audit(tx, caller, action, &named(id, &row.label)).await
 }
 
 pub async fn newest_backup(app: &App, caller: &Caller, id: TaskId) -> Result<Option<BackupId>> {

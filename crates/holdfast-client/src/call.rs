@@ -1,10 +1,13 @@
-//! API calls: they wait when the service limits their rate, and their errors are sorted by what to do about them.
+//! API calls: they wait when the service limits their rate, and requests whose response was lost are sent again.
 
 use std::time::Duration;
 
-use reqwest::{Method, Response, StatusCode, header};
+use holdfast_core::random;
+use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 use serde_json::Value;
 use url::Url;
+
+use crate::error::ClientError;
 
 /// The time limit of a call; of a download, for each read.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -14,24 +17,12 @@ const PER_PAGE: i64 = 100;
 /// How many times a call waits and tries again after "too many requests".
 const MOST_WAITS: usize = 5;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// Why a call failed, sorted by what to do about it.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error("{0}")]
-    Settings(String),
-    #[error("cannot reach {url}: {reason}")]
-    Unreachable { url: String, reason: String },
-    #[error("{0}")]
-    Denied(String),
-    #[error("{0}")]
-    Missing(String),
-    /// The service understood the request and refused it.
-    #[error("{0}")]
-    Refused(String),
-    #[error("the service has trouble of its own ({status}): {text}")]
-    Broken { status: u16, text: String },
-}
+/// How many times a POST is sent again after its response was lost: long enough for a service to restart.
+const MOST_REPEATS: u32 = 4;
+/// The wait before it is sent again; it doubles each time.
+const FIRST_REPEAT: Duration = Duration::from_millis(500);
+/// The service executes requests with the same key only once.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 pub type Result<T, E = ClientError> = std::result::Result<T, E>;
 
@@ -81,23 +72,32 @@ impl Client {
         self.call(Method::PUT, path, Some(body)).await.map(data)
     }
 
-    /// All pages of a list, up to `most` rows.
-    pub async fn list(&self, path: &str, query: &[(&str, &str)], most: usize) -> Result<Vec<Value>> {
-        let mut rows = Vec::new();
-        for page in 1_i64.. {
+    pub async fn delete(&self, path: &str) -> Result<Value> {
+        self.call(Method::DELETE, path, None).await.map(data)
+    }
+
+    /// All rows of a list: from cursor to cursor if the service offers them, because pages shift while rows are
+    /// deleted; else page by page.
+    pub async fn list(&self, path: &str, query: &[(&str, &str)]) -> Result<Vec<Value>> {
+        let (mut rows, mut next) = (Vec::new(), Next::First);
+        loop {
             let mut pairs = url::form_urlencoded::Serializer::new(String::new());
-            pairs.extend_pairs(query).append_pair("page", &page.to_string());
-            pairs.append_pair("per_page", &PER_PAGE.to_string());
-            let answer = self.call(Method::GET, &format!("{path}?{}", pairs.finish()), None).await?;
-            let found = answer["data"].as_array().cloned().unwrap_or_default();
-            let is_last = answer["meta"]["last_page"].as_i64().is_none_or(|last| page >= last) || found.is_empty();
-            rows.extend(found);
-            if is_last || rows.len() >= most {
-                break;
+            pairs.extend_pairs(query).append_pair("per_page", &PER_PAGE.to_string());
+            match &next {
+                Next::First => {}
+                Next::Page(page) => drop(pairs.append_pair("page", &page.to_string())),
+                Next::Cursor(cursor) => drop(pairs.append_pair("cursor", cursor)),
+                Next::End => return Ok(rows),
             }
+            let mut answer = self.call(Method::GET, &format!("{path}?{}", pairs.finish()), None).await?;
+            let Value::Array(found) = answer["data"].take() else { return Err(self.odd()) };
+            let after = next.after(&answer["meta"], found.is_empty());
+            rows.extend(found);
+            if matches!(&after, Next::Cursor(_)) && after == next {
+                return Err(self.odd());
+            }
+            next = after;
         }
-        rows.truncate(most);
-        Ok(rows)
     }
 
     /// Starts a download; the caller reads its bytes.
@@ -108,30 +108,42 @@ impl Client {
             return Ok(response);
         }
         let status = response.status();
-        Err(explain(status, &response.text().await.unwrap_or_default()))
+        Err(ClientError::of_response(status, &response.text().await.unwrap_or_default()))
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        for attempt in 0.. {
+        let key = (method == Method::POST).then(|| random::hex(&random::bytes::<16>()));
+        let (mut waits, mut repeats) = (0, 0);
+        loop {
             let mut request = self.http.request(method.clone(), self.url(path)).bearer_auth(&self.token);
             request = request.timeout(TIMEOUT).header(header::ACCEPT, "application/json");
+            if let Some(key) = &key {
+                request = request.header(IDEMPOTENCY_KEY, key);
+            }
             if let Some(body) = body {
                 request = request.json(body);
             }
-            let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-            let status = response.status();
-            if status == StatusCode::TOO_MANY_REQUESTS && attempt < MOST_WAITS {
-                tokio::time::sleep(wait_of(&response)).await;
+            let sent = send(request).await;
+            if key.is_some() && repeats < MOST_REPEATS && is_lost(&sent, repeats > 0) {
+                tokio::time::sleep(FIRST_REPEAT * 2_u32.pow(repeats)).await;
+                repeats += 1;
                 continue;
             }
-            let text = response.text().await.map_err(|error| self.unreachable(&error))?;
-            if !status.is_success() {
-                return Err(explain(status, &text));
+            let Reply { status, text, wait } = sent.map_err(|error| self.unreachable(&error))?;
+            if status == StatusCode::TOO_MANY_REQUESTS && waits < MOST_WAITS {
+                tokio::time::sleep(wait).await;
+                waits += 1;
+                continue;
             }
-            let odd = || ClientError::Refused(format!("{} does not answer like a Holdfast service", self.base));
-            return if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text).map_err(|_| odd()) };
+            if !status.is_success() {
+                return Err(ClientError::of_response(status, &text));
+            }
+            return if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text).map_err(|_| self.odd()) };
         }
-        Ok(Value::Null)
+    }
+
+    fn odd(&self) -> ClientError {
+        ClientError::Refused(format!("{} does not answer like a Holdfast service", self.base))
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> ClientError {
@@ -141,6 +153,54 @@ impl Client {
             reason = source;
         }
         ClientError::Unreachable { url: self.base.to_string(), reason: reason.to_string() }
+    }
+}
+
+/// Which rows of a list are requested next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    First,
+    Page(i64),
+    Cursor(String),
+    End,
+}
+
+impl Next {
+    fn after(&self, meta: &Value, is_empty: bool) -> Self {
+        let page = match (self, &meta["next_cursor"]) {
+            (_, Value::String(cursor)) => return Self::Cursor(cursor.clone()),
+            (Self::Cursor(_) | Self::End, _) => return Self::End,
+            (Self::First, _) => 1,
+            (Self::Page(page), _) => *page,
+        };
+        let has_more = meta["last_page"].as_i64().is_some_and(|last| page < last) && !is_empty;
+        if has_more { Self::Page(page + 1) } else { Self::End }
+    }
+}
+
+struct Reply {
+    status: StatusCode,
+    text: String,
+    /// How long the service asks to wait.
+    wait: Duration,
+}
+
+async fn send(request: RequestBuilder) -> reqwest::Result<Reply> {
+    let response = request.send().await?;
+    let (status, wait) = (response.status(), wait_of(&response));
+    Ok(Reply { status, text: response.text().await?, wait })
+}
+
+/// Whether the request may have been executed without its response arriving. Once that has happened, the service may
+/// still be busy with it, or be down.
+fn is_lost(sent: &reqwest::Result<Reply>, is_repeated: bool) -> bool {
+    match sent {
+        Err(error) => is_repeated || !(error.is_connect() || error.is_builder()),
+        Ok(reply) => match reply.status {
+            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => true,
+            StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE => is_repeated,
+            _ => false,
+        },
     }
 }
 
@@ -157,45 +217,5 @@ fn wait_of(response: &Response) -> Duration {
     Duration::from_secs(seconds).clamp(Duration::from_secs(1), LONGEST_WAIT)
 }
 
-/// The error of a response, with its message in one line.
-fn explain(status: StatusCode, text: &str) -> ClientError {
-    let body: Value = serde_json::from_str(text).unwrap_or(Value::Null);
-    let mut said = body["message"].as_str().unwrap_or(text.lines().next().unwrap_or_default()).to_owned();
-    if let Some(errors) = body["errors"].as_object() {
-        let texts = errors.values().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
-        said = texts.collect::<Vec<_>>().join(" ");
-    }
-    match status {
-        StatusCode::UNAUTHORIZED => ClientError::Denied(format!("the token is not accepted: {said}")),
-        StatusCode::FORBIDDEN => ClientError::Denied(said),
-        StatusCode::NOT_FOUND => ClientError::Missing(said),
-        status if status.is_server_error() => ClientError::Broken { status: status.as_u16(), text: said },
-        status if status.is_redirection() => {
-            ClientError::Settings(format!("the service answers with a redirect ({status}); use its exact address"))
-        }
-        _ => ClientError::Refused(said),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_become_one_line() {
-        let errors = r#"{"message": "Invalid.", "errors": {"label": ["Too long."], "port": ["No number."]}}"#;
-        let refused = explain(StatusCode::UNPROCESSABLE_ENTITY, errors);
-        assert_eq!(refused.to_string(), "Too long. No number.");
-        assert!(matches!(explain(StatusCode::NOT_FOUND, "<html>"), ClientError::Missing(_)));
-        assert!(
-            matches!(explain(StatusCode::BAD_GATEWAY, "x\ny"), ClientError::Broken { status: 502, text } if text == "x")
-        );
-    }
-
-    #[test]
-    fn invalid_urls_are_refused() {
-        for wrong in ["", "backup.example.org", "ftp://backup.example.org"] {
-            assert!(matches!(Client::new(wrong, "t", None), Err(ClientError::Settings(_))), "{wrong}");
-        }
-    }
-}
+mod tests;

@@ -2,5 +2,11 @@
 
 pub mod apply;
 mod call;
+mod error;
+pub mod kinds;
+pub mod profile;
+pub mod resource;
+mod yaml;
 
-pub use call::{Client, ClientError};
+pub use call::Client;
+pub use error::ClientError;

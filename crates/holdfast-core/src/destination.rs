@@ -7,7 +7,7 @@ pub mod s3;
 pub mod sftp;
 
 use crate::changes::Changes;
-use crate::fields::FieldSpec;
+use crate::fields::{DefaultValue, FieldSpec};
 use crate::input::{Errors, Input};
 use crate::limits;
 
@@ -74,6 +74,15 @@ pub fn type_fields() -> impl Iterator<Item = &'static FieldSpec> {
 pub fn shown_fields() -> impl Iterator<Item = &'static FieldSpec> {
     const SHOWN: &[&[FieldSpec]] = &[local::SHOWN, s3::SHOWN, sftp::SHOWN];
     SHOWN.iter().copied().flatten()
+}
+
+/// What a field of a destination of this type is if it is omitted on create.
+pub fn default_of(field: &FieldSpec, kind: DestinationKind) -> Option<DefaultValue> {
+    match kind {
+        DestinationKind::S3 => s3::default_of(field, false),
+        DestinationKind::CustomS3 => s3::default_of(field, true),
+        DestinationKind::Local | DestinationKind::Sftp => field.default,
+    }
 }
 
 impl DestinationSpec {
@@ -307,6 +316,28 @@ mod tests {
         };
         let said = type_fields().filter(|field| field.shown_at.is_some()).collect();
         assert_eq!(names(said), names(shown_fields().collect()));
+    }
+
+    #[test]
+    fn the_stated_defaults_are_those_of_the_checks() {
+        let custom = s3().with("type", "custom_s3").with("custom_s3_endpoint", "http://127.0.0.1:9000");
+        let local = Input::default().with("label", "disk").with("type", "local");
+        let sftp = Input::default().with("label", "nas").with("type", "sftp").with("sftp_host", "nas");
+        let sftp = sftp.with("sftp_username", "backup").with("sftp_path", "/backup");
+        for input in [s3(), custom, local, sftp] {
+            let spec = spec(&input);
+            let stored = spec.write();
+            for field in type_fields().filter(|field| field.applies(|_| spec.kind().as_str().to_owned())) {
+                let stated = default_of(field, spec.kind()).map(|default| match default {
+                    DefaultValue::Switch(is_on) => Value::from(is_on),
+                    DefaultValue::Integer(number) => Value::from(number),
+                    DefaultValue::Text(text) => Value::from(text),
+                });
+                if let Some(stated) = stated {
+                    assert_eq!(stored.get(field.name), Some(&stated), "{:?} {}", spec.kind(), field.name);
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use crate::changes::Changes;
-use crate::fields::FieldSpec;
+use crate::fields::{DefaultValue, FieldSpec};
 use crate::ids::{DestinationId, ServerId};
-use crate::input::{Errors, Input};
+use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
 use crate::schedule::Schedule;
 use crate::secret::SecretChange;
@@ -28,6 +28,16 @@ const HEARTBEAT: FieldSpec = FieldSpec::secret("heartbeat_url", limits::SECRET_C
 pub const STREAMS: FieldSpec =
     FieldSpec::ids("notification_stream_ids", limits::ATTACHED).shown_at("/notification_stream_ids");
 pub const TAGS: FieldSpec = FieldSpec::ids("tag_ids", limits::ATTACHED).shown_at("/tag_ids");
+
+/// Not a setting of the task: forms do not have it, and pausing is an action of its own.
+pub const PAUSED: FieldSpec = FieldSpec::switch("paused")
+    .about("Whether the schedule is paused, as `paused_at` shows.")
+    .default_to(DefaultValue::Switch(false));
+
+/// Every field of a request of the API.
+pub fn request_fields() -> impl Iterator<Item = &'static FieldSpec> {
+    fields().chain([&PAUSED])
+}
 
 /// Every field of a task.
 pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
@@ -117,6 +127,8 @@ pub struct TaskDraft {
     /// `None` keeps what is attached.
     pub stream_ids: Option<Vec<i64>>,
     pub tag_ids: Option<Vec<i64>>,
+    /// `None` leaves it as it is.
+    pub is_paused: Option<bool>,
 }
 
 impl TaskDraft {
@@ -158,6 +170,10 @@ impl TaskDraft {
         }
         let stream_ids = STREAMS.id_list(errors, input);
         let tag_ids = TAGS.id_list(errors, input);
+        let is_paused = match input.boolean(PAUSED.name) {
+            Field::Absent => None,
+            Field::Null | Field::WrongType | Field::Value(_) => Some(PAUSED.checked_switch(errors, input, false)),
+        };
         let settings = TaskSettings {
             server: ServerId(server?),
             destination: DestinationId(destination?),
@@ -165,7 +181,14 @@ impl TaskDraft {
             description,
             spec: TaskSpec { source: source?, schedule: schedule?, storage },
         };
-        errors.is_empty().then_some(TaskDraft { settings, encryption_password, heartbeat_url, stream_ids, tag_ids })
+        errors.is_empty().then_some(TaskDraft {
+            settings,
+            encryption_password,
+            heartbeat_url,
+            stream_ids,
+            tag_ids,
+            is_paused,
+        })
     }
 }
 

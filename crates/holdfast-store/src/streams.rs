@@ -18,6 +18,7 @@ row_type! {
         kind: StreamKind = "s.kind",
         on_success: bool = "s.on_success",
         on_failure: bool = "s.on_failure",
+        has_pushover_token: bool = "(s.pushover_token_sealed IS NOT NULL)",
         last_test_succeeded: Option<bool> = "s.last_test_succeeded",
         last_test_message: Option<String> = "s.last_test_message",
         last_tested_at: Option<DbTime> = "s.last_tested_at",

@@ -184,16 +184,21 @@ pub async fn insert(
 ) -> Result<TaskId> {
     const SQL: &str =
         "INSERT INTO backup_tasks (remote_server_id, backup_destination_id, label, search_label, description,
-             kind, frequency, spec, user_id, next_run_at, created_at, updated_at, overdue_at, streams_count, tags_count)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, 0, 0)
+             kind, frequency, spec, user_id, next_run_at, created_at, updated_at, overdue_at, paused_at, streams_count,
+             tags_count)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12, $13, 0, 0)
          RETURNING id";
+    // A paused task is never overdue.
+    let is_paused = draft.is_paused == Some(true);
+    let overdue = if is_paused { None } else { overdue_at(&draft.settings.spec.schedule, now) };
     let id = with_settings!(
         fetch_scalar!(tx, i64, SQL),
         &draft.settings,
         owner.0,
         next_run_at.map(DbTime),
         DbTime(now),
-        overdue_at(&draft.settings.spec.schedule, now).map(DbTime)
+        overdue.map(DbTime),
+        is_paused.then_some(DbTime(now))
     )?;
     write_attached(tx, id, owner, draft).await?;
     Ok(TaskId(id))

@@ -1,18 +1,24 @@
 //! The command line: its parser, and the conversion of arguments into commands.
 
+mod arguments;
+mod fields;
+mod remote;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches};
 use holdfast_app::accounts;
 use holdfast_app::supervision::Which;
+use holdfast_client::apply::PlanOptions;
 
+use self::arguments::{file, flag, id, many, option, optional, path, required, text, unknown, yes};
 use crate::commands::apply::Options;
 use crate::commands::doctor;
-use crate::commands::remote::{BackupAction, Printer, Remote, RestoreArguments, RunAction, ServerAction, TaskAction};
+use crate::commands::remote::Remote;
 use crate::commands::transfer::BootstrapSource;
 use crate::failure::{Failure, SETTINGS as USAGE};
-use crate::output::{self, complain};
+use crate::output::{self, Printer};
 use crate::settings::TABLE;
 use crate::vanguard;
 
@@ -29,11 +35,12 @@ pub enum Command {
     KeyRotate,
     Demo { stay: bool },
     Export { output: PathBuf, passphrase_file: Option<PathBuf> },
+    ExportYaml { output: Option<PathBuf> },
     Import { file: PathBuf, passphrase_file: Option<PathBuf>, is_paused: bool },
     ImportVanguard { file: PathBuf, options: vanguard::Options },
     Bootstrap { place: BootstrapSource, is_paused: bool },
     Apply { file: PathBuf, options: Options },
-    Remote(Remote, Printer),
+    Remote(Remote),
     Backup(BackupCommand),
     User(UserCommand),
     Token(TokenCommand),
@@ -90,12 +97,15 @@ pub fn parse() -> Result<ArgMatches, ExitCode> {
         match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 output::print(format_args!("{}", error.render()));
-                return output::report(output::finish());
+                return Printer { is_json: false }.report(output::finish());
             }
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                 output::print_error(format_args!("{}", error.render()));
             }
-            _ => complain!("holdfast: {}", one_line(&error.to_string())),
+            _ => {
+                let is_json = std::env::args().any(|argument| argument == "--json");
+                return Printer { is_json }.report(Err(Failure::settings(one_line(&error.to_string()))));
+            }
         }
         ExitCode::from(USAGE)
     })
@@ -124,6 +134,7 @@ pub fn parser() -> clap::Command {
         .version(env!("CARGO_PKG_VERSION"))
         .about("Self-hosted backups: pulls files and databases from your servers over SSH")
         .after_help("Settings are flags or variables: `holdfast serve --help` lists them.")
+        .arg(flag("json", "Print one JSON document, also for errors, for scripts").global(true))
         .subcommand(
             clap::Command::new("serve")
                 .about("Run the API, the web interface and workers (default)")
@@ -138,8 +149,7 @@ pub fn parser() -> clap::Command {
         .subcommand(
             clap::Command::new("doctor")
                 .about("Check the installation for problems and suggest fixes")
-                .arg(flag("offline", "Do not connect to servers, destinations and the mail server"))
-                .arg(flag("json", "Print the findings as one JSON document")),
+                .arg(flag("offline", "Do not connect to servers, destinations and the mail server")),
         )
         .subcommand(clap::Command::new("openapi").about("Print the OpenAPI document"))
         .subcommand(
@@ -175,10 +185,8 @@ pub fn parser() -> clap::Command {
                 .arg(Arg::new("no-stay").long("no-stay").action(ArgAction::SetTrue).help("Exit after the demo")),
         )
         .subcommands(transfer_parsers())
-        .subcommand(task_parser())
         .subcommand(backup_parser())
-        .subcommand(run_parser())
-        .subcommand(server_parser())
+        .subcommands(remote::parsers())
         .subcommand(apply_parser())
         .subcommand(user_parser())
         .subcommand(token_parser())
@@ -212,14 +220,6 @@ fn settings_help() -> String {
     format!("Settings, as a flag or in the environment:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
-fn path(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name("PATH").value_parser(clap::value_parser!(PathBuf)).help(help)
-}
-
-fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-}
-
 fn transfer_parsers() -> [clap::Command; 3] {
     let passphrase = || path("passphrase-file", "File with the passphrase; if omitted, you are asked for it");
     let paused = || flag("paused", "Pause all tasks, because another installation still runs them");
@@ -231,8 +231,12 @@ fn transfer_parsers() -> [clap::Command; 3] {
     [
         clap::Command::new("export")
             .about("Write everything except the backups themselves to one file, encrypted with a passphrase")
-            .arg(path("output", "Output file; must not exist yet").required(true))
-            .arg(passphrase()),
+            .arg(
+                path("output", "Output file; must not exist yet [with --yaml: standard output]")
+                    .required_unless_present("yaml"),
+            )
+            .arg(flag("yaml", "Write the configuration of an account of a service, without secrets, for `apply`"))
+            .arg(passphrase().conflicts_with("yaml")),
         clap::Command::new("import")
             .about("Import a file written by `export`, or the data of another product")
             .args_conflicts_with_subcommands(true)
@@ -261,10 +265,6 @@ fn transfer_parsers() -> [clap::Command; 3] {
     ]
 }
 
-fn required(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).required(true).help(help)
-}
-
 fn backup_parser() -> clap::Command {
     let command = |name: &'static str, about: &'static str| {
         let file = Arg::new("file").required(true).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
@@ -274,35 +274,8 @@ fn backup_parser() -> clap::Command {
             .arg(file.help("The backup file, as it is stored at the destination"))
             .arg(path("password-file", password))
     };
-    let id = || number("ID of the backup, as shown by `backup list`");
-    remote("backup", "List, verify and restore stored backups, or open a backup file without a service")
-        .subcommand(clap::Command::new("list").about("List stored backups").arg(option("task", "Only for this task")))
-        .subcommand(clap::Command::new("show").about("Show a backup").arg(id()))
-        .subcommand(
-            clap::Command::new("entries")
-                .about("List the contents of a backup")
-                .arg(id())
-                .arg(option("path", "Folder to list").default_value("")),
-        )
-        .subcommand(clap::Command::new("verify").about("Verify a backup by reading it back").arg(id()).arg(wait()))
-        .subcommand(
-            clap::Command::new("restore")
-                .about("Restore a backup to a server")
-                .arg(id())
-                .arg(option("server", "ID or label of the server").required(true))
-                .arg(option("path", "Folder on the server, for files"))
-                .arg(option("database", "Database on the server, for dumps"))
-                .arg(option("entry", "Only this file or folder; can be given several times").action(ArgAction::Append))
-                .arg(flag("overwrite", "Replace existing data"))
-                .arg(wait()),
-        )
-        .subcommand(
-            clap::Command::new("download")
-                .about("Download a backup, or one file from it")
-                .arg(id())
-                .arg(option("entry", "Download only this file"))
-                .arg(path("output", "Output file, which must not exist yet, or - for standard output").required(true)),
-        )
+    remote::parser("backup", "List, verify and restore stored backups, or open a backup file without a service")
+        .subcommands(remote::backup_parsers())
         .subcommand(
             command("decrypt", "Write the tar archive or dump inside a backup file")
                 .arg(path("output", "Output file [standard output]")),
@@ -319,91 +292,15 @@ fn backup_parser() -> clap::Command {
         )
 }
 
-fn option(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).help(help)
-}
-
-fn wait() -> Arg {
-    flag("wait", "Wait for it to finish; exit non-zero if it failed")
-}
-
-fn named(what: &'static str) -> Arg {
-    Arg::new("name").required(true).value_name("NAME").help(what)
-}
-
-fn number(help: &'static str) -> Arg {
-    Arg::new("id").required(true).value_name("ID").value_parser(clap::value_parser!(i64)).help(help)
-}
-
-/// A command that talks to a service over its API.
-fn remote(name: &'static str, about: &'static str) -> clap::Command {
-    let json = flag("json", "Print the API's JSON, for scripts").global(true);
-    clap::Command::new(name)
-        .about(about)
-        .after_help("Set HOLDFAST_URL to the service and HOLDFAST_TOKEN (or HOLDFAST_TOKEN_FILE) to an API token.")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .arg(json)
-}
-
-fn task_parser() -> clap::Command {
-    let one = |name: &'static str, about: &'static str| {
-        clap::Command::new(name).about(about).arg(named("ID or label of the task"))
-    };
-    let one_of = |name: &'static str, about: &'static str| {
-        let task = named("ID or label of the task").required(false).required_unless_present("all");
-        clap::Command::new(name)
-            .about(about)
-            .arg(task)
-            .arg(option("user", "Email of the account whose task it is, in the database of this machine"))
-            .arg(flag("all", "All tasks of the account").requires("user").conflicts_with("name"))
-    };
-    remote("task", "Manage the backup tasks of a service")
-        .subcommand(
-            clap::Command::new("list")
-                .about("List tasks")
-                .arg(option("search", "Only tasks whose label contains this")),
-        )
-        .subcommand(one("show", "Show a task"))
-        .subcommand(one("run", "Run a task now").arg(wait()))
-        .subcommand(one_of("pause", "Pause the schedule of a task"))
-        .subcommand(one_of("resume", "Resume the schedule of a task"))
-        .subcommand(one("cancel", "Cancel the current run of a task"))
-        .subcommand(one("log", "Show the log of a task's last run"))
-}
-
-fn run_parser() -> clap::Command {
-    let one =
-        |name: &'static str, about: &'static str| clap::Command::new(name).about(about).arg(number("ID of the run"));
-    remote("run", "Manage the runs of a service: restores and verifications, and backups by their ID")
-        .subcommand(clap::Command::new("list").about("List restores and verifications"))
-        .subcommand(one("show", "Show a run"))
-        .subcommand(one("watch", "Follow a run until it finishes; exit non-zero if it failed"))
-        .subcommand(one("cancel", "Cancel a run"))
-}
-
-fn server_parser() -> clap::Command {
-    let one = |name: &'static str, about: &'static str| {
-        clap::Command::new(name).about(about).arg(named("ID or label of the server"))
-    };
-    remote("server", "Manage the servers that a service backs up")
-        .subcommand(
-            clap::Command::new("list")
-                .about("List servers")
-                .arg(option("search", "Only servers whose label contains this")),
-        )
-        .subcommand(one("show", "Show a server"))
-        .subcommand(one("check", "Check the connection to a server").arg(wait()))
-        .subcommand(clap::Command::new("key").about("Print your public SSH key, to install on servers"))
-}
-
 fn apply_parser() -> clap::Command {
     clap::Command::new("apply")
         .about("Apply the configuration in a file to a service; shows the plan first")
+        .after_help(remote::CONNECTION)
         .arg(path("file", "YAML file with the configuration, or - for standard input").short('f').required(true))
         .arg(flag("check", "Only show the plan; exit with 14 if anything differs"))
-        .arg(flag("yes", "Apply without asking for confirmation").short('y'))
+        .arg(yes())
         .arg(flag("secrets", "Also send secrets that the service already has"))
+        .arg(flag("prune", "Delete what the file does not mention, of the kinds that it lists"))
 }
 
 fn user_parser() -> clap::Command {
@@ -517,6 +414,7 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "man" => Command::Man { folder: matches.get_one::<PathBuf>("folder").cloned().unwrap_or_default() },
         "key" => Command::KeyRotate,
         "demo" => Command::Demo { stay: !matches.get_flag("no-stay") },
+        "export" if matches.get_flag("yaml") => Command::ExportYaml { output: file(matches, "output") },
         "export" => {
             let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
             Command::Export { output: path("output").unwrap_or_default(), passphrase_file: path("passphrase-file") }
@@ -539,16 +437,14 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
             is_paused: matches.get_flag("paused"),
         },
         "task" if has_user(matches) => Command::Pause(pause_command(matches)?),
-        "task" => Command::Remote(Remote::Tasks(task_action(matches)?), printer(matches)),
-        "run" => Command::Remote(Remote::Runs(run_action(matches)?), printer(matches)),
-        "server" => Command::Remote(Remote::Servers(server_action(matches)?), printer(matches)),
         "apply" => {
-            let file = matches.get_one::<PathBuf>("file").cloned().unwrap_or_default();
             let has = |name: &str| matches.get_flag(name);
-            Command::Apply { file, options: Options { check: has("check"), yes: has("yes"), secrets: has("secrets") } }
+            let plan = PlanOptions { resend_secrets: has("secrets"), prune: has("prune") };
+            let options = Options { check: has("check"), yes: has("yes"), plan };
+            Command::Apply { file: file(matches, "file").unwrap_or_default(), options }
         }
-        "backup" => match backup_action(matches) {
-            Some(action) => Command::Remote(Remote::Backups(action), printer(matches)),
+        "backup" => match remote::backup_action(matches) {
+            Some(action) => Command::Remote(Remote::Backup(action)),
             None => Command::Backup(backup_command(matches)?),
         },
         "user" => Command::User(user_command(matches)?),
@@ -561,29 +457,13 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
             Some(("off", _)) => MaintenanceCommand::Off,
             Some(_) | None => MaintenanceCommand::Show,
         }),
-        other => return Err(unknown(other)),
+        other => Command::Remote(remote::command(other, matches)?),
     })
 }
 
-fn unknown(name: &str) -> Failure {
-    Failure::settings(format!("unknown command {name}; see `holdfast --help`"))
-}
-
-fn text(matches: &ArgMatches, name: &str) -> String {
-    matches.get_one::<String>(name).cloned().unwrap_or_default()
-}
-
-fn optional(matches: &ArgMatches, name: &str) -> Option<String> {
-    matches.get_one::<String>(name).cloned()
-}
-
-fn many(matches: &ArgMatches, name: &str) -> Vec<String> {
-    matches.get_many::<String>(name).into_iter().flatten().cloned().collect()
-}
-
-fn printer(matches: &ArgMatches) -> Printer {
-    let inner = matches.subcommand().is_some_and(|(_, inner)| inner.get_flag("json"));
-    Printer { is_json: inner || matches.get_flag("json") }
+/// The output format that the arguments ask for.
+pub fn printer(matches: &ArgMatches) -> Printer {
+    Printer { is_json: matches.get_flag("json") }
 }
 
 fn import_vanguard(matches: &ArgMatches) -> Result<Command, Failure> {
@@ -598,21 +478,6 @@ fn import_vanguard(matches: &ArgMatches) -> Result<Command, Failure> {
     Ok(Command::ImportVanguard { file: path("file").unwrap_or_default(), options })
 }
 
-fn task_action(matches: &ArgMatches) -> Result<TaskAction, Failure> {
-    let (action, matches) = matches.subcommand().ok_or_else(|| unknown("task"))?;
-    let task = || text(matches, "name");
-    Ok(match action {
-        "list" => TaskAction::List { search: optional(matches, "search") },
-        "show" => TaskAction::Show { task: task() },
-        "run" => TaskAction::Run { task: task(), wait: matches.get_flag("wait") },
-        "pause" => TaskAction::Pause { task: task() },
-        "resume" => TaskAction::Resume { task: task() },
-        "cancel" => TaskAction::Cancel { task: task() },
-        "log" => TaskAction::Log { task: task() },
-        other => return Err(unknown(other)),
-    })
-}
-
 /// Whether it is about the tasks of an account of this machine, and not about those of a service.
 fn has_user(matches: &ArgMatches) -> bool {
     let given = |matches: &ArgMatches| matches.try_contains_id("user").unwrap_or(false);
@@ -623,60 +488,6 @@ fn pause_command(matches: &ArgMatches) -> Result<PauseCommand, Failure> {
     let (action, matches) = matches.subcommand().ok_or_else(|| unknown("task"))?;
     let which = if matches.get_flag("all") { Which::All } else { Which::One(text(matches, "name")) };
     Ok(PauseCommand { email: text(matches, "user"), which, is_paused: action == "pause" })
-}
-
-fn id(matches: &ArgMatches) -> i64 {
-    matches.get_one("id").copied().expect("the parser asks for it")
-}
-
-/// `None` for the commands that open a local file.
-fn backup_action(matches: &ArgMatches) -> Option<BackupAction> {
-    let (action, matches) = matches.subcommand()?;
-    Some(match action {
-        "list" => BackupAction::List { task: optional(matches, "task") },
-        "show" => BackupAction::Show { id: id(matches) },
-        "entries" => BackupAction::Entries { id: id(matches), path: text(matches, "path") },
-        "verify" => BackupAction::Verify { id: id(matches), wait: matches.get_flag("wait") },
-        "restore" => BackupAction::Restore {
-            id: id(matches),
-            target: RestoreArguments {
-                server: text(matches, "server"),
-                path: optional(matches, "path"),
-                database: optional(matches, "database"),
-                entries: many(matches, "entry"),
-                overwrite: matches.get_flag("overwrite"),
-            },
-            wait: matches.get_flag("wait"),
-        },
-        "download" => BackupAction::Download {
-            id: id(matches),
-            entry: optional(matches, "entry"),
-            output: matches.get_one::<PathBuf>("output").cloned().unwrap_or_default(),
-        },
-        _ => return None,
-    })
-}
-
-fn run_action(matches: &ArgMatches) -> Result<RunAction, Failure> {
-    let (action, matches) = matches.subcommand().ok_or_else(|| unknown("run"))?;
-    Ok(match action {
-        "list" => RunAction::List,
-        "show" => RunAction::Show { id: id(matches) },
-        "watch" => RunAction::Watch { id: id(matches) },
-        "cancel" => RunAction::Cancel { id: id(matches) },
-        other => return Err(unknown(other)),
-    })
-}
-
-fn server_action(matches: &ArgMatches) -> Result<ServerAction, Failure> {
-    let (action, matches) = matches.subcommand().ok_or_else(|| unknown("server"))?;
-    Ok(match action {
-        "list" => ServerAction::List { search: optional(matches, "search") },
-        "show" => ServerAction::Show { server: text(matches, "name") },
-        "key" => ServerAction::Key,
-        "check" => ServerAction::Check { server: text(matches, "name"), wait: matches.get_flag("wait") },
-        other => return Err(unknown(other)),
-    })
 }
 
 fn backup_command(matches: &ArgMatches) -> Result<BackupCommand, Failure> {

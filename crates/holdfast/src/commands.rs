@@ -4,9 +4,12 @@ pub mod apply;
 mod ask;
 pub mod audit;
 pub mod backup;
+mod confirm;
+mod connection;
 pub mod demo;
 pub mod doctor;
 mod duration;
+pub mod export_yaml;
 pub mod maintenance;
 pub mod origin;
 pub mod remote;
@@ -22,19 +25,20 @@ use std::time::Duration;
 
 use holdfast_core::clock::{Clock as _, SystemClock};
 use holdfast_store::{Migrations, Rotated, rotate};
+use serde_json::json;
 
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{Printer, say};
 use crate::settings::Settings;
 use crate::wiring::{open_app, open_service};
 
 /// Time limit of the health check, which is repeated often.
 const HEALTH_LIMIT: Duration = Duration::from_secs(4);
 
-pub async fn migrate(settings: &Settings) -> Result<(), Failure> {
+pub async fn migrate(settings: &Settings, printer: Printer) -> Result<(), Failure> {
     let app = open_service(settings).await?.app;
     app.store.close().await;
-    say!("The database is up to date.");
+    printer.done("The database is up to date.");
     Ok(())
 }
 
@@ -45,7 +49,7 @@ pub fn openapi() -> Result<(), Failure> {
 }
 
 /// A health check for environments without an HTTP client, such as our container image.
-pub async fn health(settings: &Settings) -> Result<(), Failure> {
+pub async fn health(settings: &Settings, printer: Printer) -> Result<(), Failure> {
     let mut address = settings.metrics_listen.unwrap_or(settings.listen);
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {
@@ -57,18 +61,22 @@ pub async fn health(settings: &Settings) -> Result<(), Failure> {
     let http = reqwest::Client::builder().timeout(HEALTH_LIMIT).no_proxy().build().map_err(away)?;
     let answer = http.get(format!("http://{address}/readyz")).send().await.map_err(away)?;
     let (status, text) = (answer.status(), answer.text().await.map_err(away)?);
-    say!("{text}");
+    let is_ready = status.is_success();
+    printer.one(&json!({"is_ready": is_ready, "message": text.trim()}), |_| text.clone());
     if status.is_success() { Ok(()) } else { Err(Failure::other("not ready")) }
 }
 
-pub async fn rotate_key(settings: &Settings) -> Result<(), Failure> {
+pub async fn rotate_key(settings: &Settings, printer: Printer) -> Result<(), Failure> {
     let app = open_app(settings, Migrations::Never).await?;
     let Rotated { resealed, keeps_old_keys } = rotate(&app.store, SystemClock.now()).await?;
     holdfast_app::audit_log::note_key_rotation(&app, &origin::origin(), resealed).await?;
     app.store.close().await;
-    say!("The master key was replaced, and {resealed} secrets were re-encrypted. Keep a copy of the new key.");
+    let mut words =
+        format!("The master key was replaced, and {resealed} secrets were re-encrypted. Keep a copy of the new key.");
     if keeps_old_keys {
-        say!("The former keys are still in the mounted file or the variable, and open old copies only; remove them.");
+        words +=
+            "\nThe former keys are still in the mounted file or the variable, and open old copies only; remove them.";
     }
+    printer.one(&json!({"re_encrypted": resealed, "keeps_former_keys": keeps_old_keys}), |_| words);
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The failure of a command: one line for the user, and an exit code for scripts.
 
+use std::collections::BTreeMap;
+
 use holdfast_app::{AppError, Outage, OutageCause};
 use holdfast_client::ClientError;
 use holdfast_store::{StartError, StoreError};
@@ -8,6 +10,8 @@ use holdfast_store::{StartError, StoreError};
 pub struct Failure {
     pub message: String,
     pub code: u8,
+    /// What is wrong with each field of a request.
+    pub errors: BTreeMap<String, Vec<String>>,
 }
 
 /// Exit codes; 2 is also what the argument parser uses.
@@ -21,7 +25,7 @@ const DISK_FULL: u8 = 7;
 const NEWER_DATABASE: u8 = 8;
 /// The database is empty, but an earlier installation has left something.
 const LOST_DATABASE: u8 = 9;
-/// Errors of a remote service: unreachable, access denied, request refused.
+/// Errors of a remote service: unreachable, access denied, request refused for another reason than those below.
 const UNREACHABLE: u8 = 10;
 const DENIED: u8 = 11;
 const REFUSED: u8 = 12;
@@ -29,34 +33,43 @@ const REFUSED: u8 = 12;
 const RUN_FAILED: u8 = 13;
 /// The service differs from the file.
 const DIFFERS: u8 = 14;
+/// Why a remote service refused a request.
+const NOT_FOUND: u8 = 15;
+const CONFLICT: u8 = 16;
+const INVALID: u8 = 17;
+const TOO_MANY_REQUESTS: u8 = 18;
 
 impl Failure {
+    fn new(message: impl Into<String>, code: u8) -> Self {
+        Self { message: message.into(), code, errors: BTreeMap::new() }
+    }
+
     pub fn other(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: OTHER }
+        Self::new(message, OTHER)
     }
 
     pub fn settings(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: SETTINGS }
+        Self::new(message, SETTINGS)
     }
 
     pub fn master_key(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: MASTER_KEY }
+        Self::new(message, MASTER_KEY)
     }
 
     pub fn lost_database(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: LOST_DATABASE }
+        Self::new(message, LOST_DATABASE)
     }
 
     pub fn unreachable(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: UNREACHABLE }
+        Self::new(message, UNREACHABLE)
     }
 
     pub fn run_failed(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: RUN_FAILED }
+        Self::new(message, RUN_FAILED)
     }
 
     pub fn differs(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: DIFFERS }
+        Self::new(message, DIFFERS)
     }
 
     /// An I/O error on a file or folder, with advice.
@@ -64,11 +77,10 @@ impl Failure {
         let shown = path.display();
         match error.kind() {
             std::io::ErrorKind::PermissionDenied => {
-                let message = format!("no permission for {shown}; run as its owner");
-                Self { message, code: PERMISSION }
+                Self::new(format!("no permission for {shown}; run as its owner"), PERMISSION)
             }
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Self { message: format!("the disk is full: {shown} cannot be written; make room"), code: DISK_FULL }
+                Self::new(format!("the disk is full: {shown} cannot be written; make room"), DISK_FULL)
             }
             _ => Self::other(format!("{shown}: {error}")),
         }
@@ -80,7 +92,7 @@ impl Failure {
     }
 
     pub fn listen(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: LISTEN }
+        Self::new(message, LISTEN)
     }
 }
 
@@ -94,33 +106,41 @@ impl From<StartError> for Failure {
             StartError::NewerDatabase { .. } => NEWER_DATABASE,
             StartError::Database(_) | StartError::Store(_) => DATABASE,
         };
-        Self { message, code }
+        Self::new(message, code)
     }
 }
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
+        let message = error.to_string();
         let code = match error {
             ClientError::Settings(_) => SETTINGS,
             ClientError::Unreachable { .. } | ClientError::Broken { .. } => UNREACHABLE,
             ClientError::Denied(_) => DENIED,
-            ClientError::Missing(_) | ClientError::Refused(_) => REFUSED,
+            ClientError::Missing(_) => NOT_FOUND,
+            ClientError::Conflict(_) => CONFLICT,
+            ClientError::Invalid { errors, .. } => return Self { message, code: INVALID, errors },
+            ClientError::TooManyRequests(_) => TOO_MANY_REQUESTS,
+            ClientError::Refused(_) => REFUSED,
         };
-        Self { message: error.to_string(), code }
+        Self::new(message, code)
     }
 }
 
 impl From<AppError> for Failure {
     fn from(error: AppError) -> Self {
         match error {
-            AppError::Invalid(errors) => Self::settings(errors.english_line()),
+            AppError::Invalid(errors) => {
+                let by_field = errors.english().map(|(field, texts)| (field.to_owned(), texts)).collect();
+                Self { errors: by_field, ..Self::settings(errors.english_line()) }
+            }
             AppError::Unavailable(Outage { cause, reason }) => {
                 let code = match cause {
                     OutageCause::Busy | OutageCause::Damaged | OutageCause::Unreadable => DATABASE,
                     OutageCause::DiskFull => DISK_FULL,
                     OutageCause::ReadOnly => PERMISSION,
                 };
-                Self { message: reason, code }
+                Self::new(reason, code)
             }
             AppError::Internal(reason) => Self::other(reason),
             error => Self::other(error.to_string()),

@@ -20,6 +20,7 @@ use clap::ArgMatches;
 
 use crate::cli::Command;
 use crate::failure::Failure;
+use crate::output::Printer;
 use crate::settings::{ClientSettings, Environment, LogSettings, Settings};
 
 /// Rows are allocated on SQLite's threads and freed on ours, which causes lock contention in the system's allocator.
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Ok(matches) => matches,
         Err(code) => return code,
     };
+    let printer = cli::printer(&matches);
     let result = settings::process_environment().and_then(|environment| {
         let command = cli::command(&matches)?;
         let is_service = matches!(command, Command::Serve | Command::Worker);
@@ -63,14 +65,14 @@ fn main() -> ExitCode {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_all().thread_keep_alive(THREAD_KEEP_ALIVE).build();
         let runtime = runtime.map_err(|error| Failure::other(format!("cannot start the runtime: {error}")))?;
-        let result = runtime.block_on(run(command, &Loader { matches: &matches, environment: &environment }));
+        let result = runtime.block_on(run(command, &Loader { matches: &matches, environment: &environment }, printer));
         // Do not wait for a password hash that is still being computed.
         runtime.shutdown_background();
         drop(logging);
         // A service has done its work even if nobody could read its greeting.
         if is_service { result } else { result.and_then(|()| output::finish()) }
     });
-    output::report(result)
+    printer.report(result)
 }
 
 /// Loads the settings that a command needs, and no others.
@@ -89,39 +91,41 @@ impl Loader<'_> {
     }
 }
 
-async fn run(command: Command, load: &Loader<'_>) -> Result<(), Failure> {
+async fn run(command: Command, load: &Loader<'_>, printer: Printer) -> Result<(), Failure> {
     match command {
         Command::Serve => Box::pin(serve::serve(load.service()?)).await,
         Command::Worker => Box::pin(serve::work(load.service()?)).await,
-        Command::Migrate => commands::migrate(&load.service()?).await,
+        Command::Migrate => commands::migrate(&load.service()?, printer).await,
         Command::Doctor(options) => Box::pin(commands::doctor::run(&load.service()?, options)).await,
         Command::OpenApi => commands::openapi(),
-        Command::Health => commands::health(&load.service()?).await,
+        Command::Health => commands::health(&load.service()?, printer).await,
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Settings => {
             output::print(format_args!("{}", settings::reference()));
             Ok(())
         }
         Command::Man { folder } => commands::shell::manual(&folder),
-        Command::KeyRotate => commands::rotate_key(&load.service()?).await,
+        Command::KeyRotate => commands::rotate_key(&load.service()?, printer).await,
         Command::Demo { stay } => Box::pin(commands::demo::demo(load.service()?, stay)).await,
         Command::Export { output, passphrase_file } => {
-            commands::transfer::export(&load.service()?, &output, passphrase_file.as_deref()).await
+            commands::transfer::export(&load.service()?, &output, passphrase_file.as_deref(), printer).await
         }
+        Command::ExportYaml { output } => commands::export_yaml::run(&load.client()?, output.as_deref(), printer).await,
         Command::Import { file, passphrase_file, is_paused } => {
-            commands::transfer::import(&load.service()?, &file, passphrase_file.as_deref(), is_paused).await
+            let how = commands::transfer::ImportArguments { passphrase_file, is_paused };
+            commands::transfer::import(&load.service()?, &file, &how, printer).await
         }
         Command::ImportVanguard { file, options } => vanguard::import(&load.service()?, &file, options).await,
         Command::Bootstrap { place, is_paused } => {
             commands::transfer::bootstrap(&load.service()?, &place, is_paused).await
         }
-        Command::Apply { file, options } => commands::apply::run(&load.client()?, &file, options).await,
-        Command::Remote(command, printer) => commands::remote::run(&load.client()?, command, printer).await,
-        Command::Backup(command) => commands::backup::run(command),
-        Command::User(command) => commands::user::run(&load.service()?, command).await,
-        Command::Token(command) => commands::token::run(&load.service()?, command).await,
+        Command::Apply { file, options } => commands::apply::run(&load.client()?, &file, options, printer).await,
+        Command::Remote(command) => commands::remote::run(&load.client()?, command, printer).await,
+        Command::Backup(command) => commands::backup::run(command, printer),
+        Command::User(command) => commands::user::run(&load.service()?, command, printer).await,
+        Command::Token(command) => commands::token::run(&load.service()?, command, printer).await,
         Command::Audit(command) => commands::audit::run(&load.service()?, command).await,
-        Command::Pause(command) => commands::user::pause(&load.service()?, command).await,
-        Command::Maintenance(command) => commands::maintenance::run(&load.service()?, command).await,
+        Command::Pause(command) => commands::user::pause(&load.service()?, command, printer).await,
+        Command::Maintenance(command) => commands::maintenance::run(&load.service()?, command, printer).await,
     }
 }

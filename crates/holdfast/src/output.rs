@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+use serde_json::{Value, json};
+
 use crate::failure::Failure;
 
 static FIRST_ERROR: OnceLock<io::Error> = OnceLock::new();
@@ -47,13 +49,42 @@ pub fn finish() -> Result<(), Failure> {
     }
 }
 
-/// Prints what went wrong, if anything, and returns the exit code of the command.
-pub fn report(result: Result<(), Failure>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            complain!("holdfast: {}", failure.message);
-            ExitCode::from(failure.code)
+/// The output format of a command: text for people, or one JSON document.
+#[derive(Debug, Clone, Copy)]
+pub struct Printer {
+    pub is_json: bool,
+}
+
+impl Printer {
+    /// Prints a value, of which `words` are the text.
+    pub fn one(self, value: &Value, words: impl FnOnce(&Value) -> String) {
+        if self.is_json {
+            say!("{value:#}");
+        } else {
+            say!("{}", words(value));
         }
+    }
+
+    /// Prints that something was done.
+    pub fn done(self, words: &str) {
+        self.one(&json!({"message": words}), |_| words.to_owned());
+    }
+
+    /// Prints a line that is only for people.
+    pub fn remark(self, words: &str) {
+        if !self.is_json {
+            say!("{words}");
+        }
+    }
+
+    /// Prints what went wrong, if anything, and returns the exit code of the command.
+    pub fn report(self, result: Result<(), Failure>) -> ExitCode {
+        let Err(Failure { message, code, errors }) = result else { return ExitCode::SUCCESS };
+        if self.is_json {
+            complain!("{}", json!({"message": message, "code": code, "errors": errors}));
+        } else {
+            complain!("holdfast: {message}");
+        }
+        ExitCode::from(code)
     }
 }

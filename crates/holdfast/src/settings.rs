@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use holdfast_app::Limits;
+use holdfast_client::profile::{self, Profile};
 use holdfast_core::Secret;
 use holdfast_core::network::{self, Network};
 use holdfast_core::queue::ConcurrencyLimits;
@@ -146,8 +147,9 @@ pub const TABLE: &[Setting] = &[
         "Minimum bytes per second at which a client must send a request body or receive a response",
     ),
     plain("HOLDFAST_CLIENT_RATE_SECS", "30", "Period over which HOLDFAST_CLIENT_RATE is measured"),
-    plain("HOLDFAST_URL", "", "Service that `task`, `backup`, `run`, `server` and `apply` connect to"),
+    plain("HOLDFAST_URL", "", "Service that `task`, `backup`, `run`, `server`, `apply` and others connect to"),
     secret("HOLDFAST_TOKEN", "API token for that service, from its account page"),
+    plain("HOLDFAST_PROFILE", "", "Which service of ~/.config/holdfast/config.yaml these commands connect to"),
     plain("HOLDFAST_SHUTDOWN_SECS", "30", "How long runs may take to finish after SIGTERM"),
     plain("HOLDFAST_LOG", "info", "Which log lines are written, e.g. debug, or info,holdfast_api=debug"),
     plain("HOLDFAST_LOG_FORMAT", "text", "text or json"),
@@ -399,15 +401,36 @@ impl LogSettings {
 }
 
 impl ClientSettings {
+    /// Flags and the environment take precedence over the profile.
     pub fn load(matches: &ArgMatches, environment: &Environment) -> Result<Self, Failure> {
         let given = Given { matches, environment };
         let trimmed = |name: &str| Ok::<_, Failure>(given.text(name)?.map(|text| text.trim().to_owned()));
-        let token = trimmed("HOLDFAST_TOKEN")?;
+        let profile = match trimmed("HOLDFAST_PROFILE")? {
+            Some(name) => profile::read(&profiles_file(environment), &name)?,
+            None => Profile::default(),
+        };
+        let (url, mut token) = (trimmed("HOLDFAST_URL")?, trimmed("HOLDFAST_TOKEN")?);
+        // The token of a profile is only for its own service.
+        if token.is_none() && (url.is_none() || url == profile.url) {
+            token = profile.token_file.as_deref().map(profile::read_token).transpose()?;
+        }
         if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(Failure::settings("HOLDFAST_TOKEN is not a token: it has spaces or line breaks in it"));
         }
-        Ok(Self { url: trimmed("HOLDFAST_URL")?, token: token.map(Secret::new), ca_pem: ca_pem(&given)? })
+        let ca_pem = match (ca_pem(&given)?, &profile.ca_file) {
+            (None, Some(path)) => Some(std::fs::read(path).map_err(|error| Failure::io(&error, path))?),
+            (given, _) => given,
+        };
+        Ok(Self { url: url.or(profile.url), token: token.map(Secret::new), ca_pem })
     }
+}
+
+fn profiles_file(environment: &Environment) -> PathBuf {
+    let folder = |name: &str| environment.get(name).filter(|path| path.starts_with('/')).map(PathBuf::from);
+    folder("XDG_CONFIG_HOME")
+        .or_else(|| folder("HOME").map(|home| home.join(".config")))
+        .unwrap_or_else(|| PathBuf::from("/etc"))
+        .join("holdfast/config.yaml")
 }
 
 /// The limits on client connections.

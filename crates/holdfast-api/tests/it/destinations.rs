@@ -25,7 +25,8 @@ on_both_engines! {
         assert_eq!(custom["type_human"], "Custom S3");
         assert_eq!(custom["s3_endpoint"], "http://127.0.0.1:9000");
         assert_eq!(custom["path_style_endpoint"], true);
-        assert!(!keys(&custom).contains(&"s3_region"));
+        assert!(!keys(&custom).contains(&"s3_region") && !keys(&s3).contains(&"custom_s3_region"));
+        assert_eq!(custom["custom_s3_region"], "us-east-1");
         let local = post(json!({"label": "disk", "type": "local", "s3_bucket_name": "ignored"})).await;
         assert_eq!(local["type_human"], "Local");
         let own = ["created_at", "error_code", "id", "label", "last_checked_at", "last_error", "status", "type", "type_human",

@@ -11,7 +11,7 @@ on_both_engines! {
         let stream = user.client.post("/api/notification-streams", body).await.data(201);
         let expected = json!({
             "id": stream["id"], "user_id": user.id.0, "label": "ops", "type": "discord", "type_human": "Discord",
-            "notifications": {"on_success": true, "on_failure": false}, "last_test": null,
+            "notifications": {"on_success": true, "on_failure": false}, "has_pushover_token": false, "last_test": null,
             "last_delivery": null,
             "created_at": stream["created_at"], "updated_at": stream["updated_at"],
         });
@@ -58,7 +58,9 @@ on_both_engines! {
         assert_eq!(refused.error_of("value"), "The value field is required.");
         let body = json!({"type": "pushover", "value": "u".repeat(30), "pushover_token": "a".repeat(30)});
         let stream = user.client.put(&path, body).await.data(200);
-        assert_eq!(stream["type_human"], "Pushover");
+        assert_eq!((&stream["type_human"], &stream["has_pushover_token"]), (&json!("Pushover"), &json!(true)));
+        let stream = user.client.put(&path, json!({"pushover_token": null})).await.data(200);
+        assert_eq!(stream["has_pushover_token"], false);
     }
 
     async fn a_test_that_cannot_be_sent_says_so(app: TestApp) {

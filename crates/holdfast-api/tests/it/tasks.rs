@@ -193,6 +193,30 @@ on_both_engines! {
         assert_eq!(upcoming[0]["next_run"], "2025-03-09T05:00:00.000000Z");
     }
 
+    async fn a_task_is_created_paused_and_resumed_with_other_changes(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut body = user.task_body().await;
+        body["paused"] = json!(true);
+        let task = user.client.post("/api/backup-tasks", body.clone()).await.data(201);
+        assert_eq!((&task["paused_at"], &task["updated_at"]), (&task["created_at"], &task["created_at"]));
+        assert_eq!(user.client.get("/api/backup-tasks/upcoming").await.data(200), json!([]));
+        let path = format!("/api/backup-tasks/{}", task["id"]);
+        app.clock.advance_secs(5 * 24 * 3600);
+        app.run_until_idle().await;
+        user.client.get(&format!("{path}/latest-log")).await.expect(404);
+        let renamed = user.client.put(&path, json!({"label": "renamed", "paused": true})).await.data(200);
+        assert_eq!(renamed["paused_at"], task["paused_at"]);
+        let resumed = user.client.put(&path, json!({"time_to_run_at": "05:00", "paused": false})).await.data(200);
+        assert_eq!(resumed["paused_at"], Value::Null);
+        let upcoming = user.client.get("/api/backup-tasks/upcoming").await.data(200);
+        assert_eq!(upcoming[0]["next_run"], "2025-03-09T05:00:00.000000Z");
+        let paused = user.client.put(&path, json!({"paused": true})).await.data(200);
+        assert!(paused["paused_at"].is_string());
+        assert_eq!(user.client.get("/api/backup-tasks/upcoming").await.data(200), json!([]));
+        assert_eq!(user.client.put(&path, json!({"paused": 1})).await.error_of("paused"),
+            "The paused field must be true or false.");
+    }
+
     async fn a_queued_run_can_be_cancelled(app: TestApp) {
         let user = app.user("ada").await;
         let path = format!("/api/backup-tasks/{}", user.task().await);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::fields::FieldSpec;
+use crate::fields::{DefaultValue, FieldSpec};
 use crate::input::{Errors, Input};
 use crate::refusal::Rule;
 use crate::secret::SecretChange;
@@ -52,6 +52,9 @@ const REGION: FieldSpec = FieldSpec::line("s3_region", 64)
     .requires_secrets()
     .shown_at("/s3_region")
     .shown_if(&["s3"]);
+/// Where responses show the region of a `custom_s3` destination: the API document has `s3_region` only for `s3`.
+const SHOWN_REGION: FieldSpec =
+    FieldSpec::line("s3_region", 64).only_if("type", &["custom_s3"]).shown_at("/custom_s3_region");
 const ENDPOINT: FieldSpec = FieldSpec::line("custom_s3_endpoint", limits::URL_CHARS)
     .trims_slashes()
     .pattern("^https?://")
@@ -69,7 +72,16 @@ const PATH_STYLE: FieldSpec = FieldSpec::switch("path_style_endpoint")
 /// In the order of the forms.
 pub const FIELDS: &[FieldSpec] = &[BUCKET, REGION, ACCESS_KEY, SECRET_KEY, ENDPOINT, PATH_STYLE];
 /// The fields that responses show, in this order.
-pub const SHOWN: &[FieldSpec] = &[BUCKET, PATH_STYLE, REGION, ENDPOINT];
+pub const SHOWN: &[FieldSpec] = &[BUCKET, PATH_STYLE, REGION, SHOWN_REGION, ENDPOINT];
+
+/// What a field is if it is omitted on create.
+pub(super) fn default_of(field: &FieldSpec, is_custom: bool) -> Option<DefaultValue> {
+    match field.name {
+        name if name == REGION.name => Some(DefaultValue::Text(DEFAULT_REGION)),
+        name if name == PATH_STYLE.name => Some(DefaultValue::Switch(is_custom)),
+        _ => field.default,
+    }
+}
 
 impl S3Settings {
     /// Checks the settings for Amazon S3 or, if `is_custom`, for the service at an endpoint.

@@ -1,13 +1,12 @@
 //! `holdfast apply`: shows how a service differs from a configuration file, and applies the changes.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 
-use holdfast_client::apply::{Plan, Wanted};
+use holdfast_client::apply::{Action, Plan, PlanOptions, Wanted};
 
-use super::remote;
+use super::{confirm, connection};
 use crate::failure::Failure;
-use crate::output::{self, say};
+use crate::output::{self, Printer, say};
 use crate::settings::ClientSettings;
 
 /// The options of the command.
@@ -17,40 +16,57 @@ pub struct Options {
     pub check: bool,
     /// Do not ask for confirmation.
     pub yes: bool,
-    /// Also send secrets that the service already has.
-    pub secrets: bool,
+    pub plan: PlanOptions,
 }
 
-pub async fn run(settings: &ClientSettings, file: &Path, options: Options) -> Result<(), Failure> {
+pub async fn run(settings: &ClientSettings, file: &Path, options: Options, printer: Printer) -> Result<(), Failure> {
+    if printer.is_json && !options.check && !options.yes {
+        return Err(Failure::settings("with --json there is no question: use --yes, or --check"));
+    }
     let wanted = Wanted::read(file)?;
-    let client = remote::client(settings)?;
-    let plan = Plan::make(&client, wanted, options.secrets).await?;
-    output::print(format_args!("{plan}"));
+    let client = connection::client(settings)?;
+    let plan = Plan::make(&client, wanted, options.plan).await?;
+    if !printer.is_json {
+        output::print(format_args!("{plan}"));
+    }
     if plan.is_empty() {
-        say!("Nothing to do: {} unchanged.", plan.unchanged);
+        printer.one(&plan.to_json(true), |_| format!("Nothing to do: {} unchanged.", plan.unchanged));
         return Ok(());
     }
-    let (made, changed) = plan.counts();
-    let summary = format!("{made} to create, {changed} to change, {} unchanged", plan.unchanged);
-    say!("{summary}.");
+    let summary = summary(&plan);
+    printer.remark(&format!("{summary}."));
     if options.check {
+        if printer.is_json {
+            say!("{:#}", plan.to_json(false));
+        }
         return Err(Failure::differs(format!("the service differs from {}: {summary}", file.display())));
     }
-    if !options.yes && !is_confirmed()? {
+    if !options.yes && !is_confirmed(&plan)? {
         say!("Nothing was changed.");
         return Ok(());
     }
-    plan.carry_out(&client, |done| say!("{done}")).await?;
-    say!("Done.");
+    let shown = plan.to_json(true);
+    plan.carry_out(&client, |done| printer.remark(done)).await?;
+    printer.one(&shown, |_| "Done.".to_owned());
     Ok(())
 }
 
-fn is_confirmed() -> Result<bool, Failure> {
-    if !std::io::stdin().is_terminal() {
-        return Err(Failure::settings("cannot ask for confirmation without a terminal; use --yes, or --check"));
+fn summary(plan: &Plan) -> String {
+    let (made, changed) = (plan.count(Action::Create), plan.count(Action::Update));
+    let deleted = match plan.count(Action::Delete) {
+        0 => String::new(),
+        deleted => format!("{deleted} to delete, "),
+    };
+    format!("{made} to create, {changed} to change, {deleted}{} unchanged", plan.unchanged)
+}
+
+/// Deletions are confirmed by their number, which a habit does not type.
+fn is_confirmed(plan: &Plan) -> Result<bool, Failure> {
+    match plan.count(Action::Delete) {
+        0 => {
+            let answer = confirm::ask("Apply these changes? [y/N] ")?;
+            Ok(["y", "yes"].contains(&answer.to_lowercase().as_str()))
+        }
+        deleted => confirm::is_typed(&deleted.to_string(), &format!("This deletes {deleted} for good.")),
     }
-    output::print(format_args!("Apply these changes? [y/N] "));
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).map_err(|error| Failure::other(format!("cannot read the input: {error}")))?;
-    Ok(["y", "yes"].contains(&line.trim().to_lowercase().as_str()))
 }

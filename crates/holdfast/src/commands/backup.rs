@@ -7,25 +7,35 @@ use std::path::{Path, PathBuf};
 use holdfast_core::Secret;
 use holdfast_core::run::FailureCode;
 use holdfast_engine::{EngineError, decrypt, extract};
+use serde_json::json;
 
 use super::ask;
 use crate::cli::BackupCommand;
 use crate::failure::Failure;
-use crate::output::{complain, say};
+use crate::output::{Printer, complain};
 
-pub fn run(command: BackupCommand) -> Result<(), Failure> {
+pub fn run(command: BackupCommand, printer: Printer) -> Result<(), Failure> {
     match command {
         BackupCommand::Decrypt { file, output, password_file } => {
             let password = password(&file, password_file.as_deref())?;
-            write_plain(&file, password.as_ref(), output.as_deref())
+            write_plain(&file, password.as_ref(), output.as_deref())?;
+            // Without a file, standard output has the content.
+            if printer.is_json
+                && let Some(output) = output
+            {
+                printer.one(&json!({"file": output.display().to_string()}), |_| String::new());
+            }
+            Ok(())
         }
         BackupCommand::Extract { file, to, entries, password_file } => {
             let password = password(&file, password_file.as_deref())?;
             let (count, left_out) = extract(&file, password.as_ref(), &to, &entries).map_err(explain)?;
-            for path in left_out {
-                complain!("holdfast: {path}");
+            if !printer.is_json {
+                left_out.iter().for_each(|path| complain!("holdfast: {path}"));
             }
-            say!("{count} entries in {}", to.display());
+            let words = format!("{count} entries in {}", to.display());
+            let folder = to.display().to_string();
+            printer.one(&json!({"entries": count, "folder": folder, "left_out": left_out}), |_| words);
             Ok(())
         }
     }

@@ -4,16 +4,29 @@ use std::fmt;
 
 use serde_json::Value;
 
-pub struct Table {
+use crate::output::{self, Printer, say};
+
+/// Prints rows as a table, or as the JSON of the API.
+pub fn list(printer: Printer, rows: &[Value], columns: &[&str], row: impl Fn(&Value) -> Vec<String>) {
+    if printer.is_json {
+        say!("{:#}", Value::Array(rows.to_vec()));
+        return;
+    }
+    let mut table = Table::new(columns);
+    rows.iter().for_each(|found| table.push(row(found)));
+    output::print(format_args!("{table}"));
+}
+
+struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub fn new(columns: &[&str]) -> Self {
+    fn new(columns: &[&str]) -> Self {
         Self { rows: vec![columns.iter().map(|name| (*name).to_owned()).collect()] }
     }
 
-    pub fn push(&mut self, row: Vec<String>) {
+    fn push(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
 }

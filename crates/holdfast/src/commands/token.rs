@@ -4,17 +4,19 @@ use holdfast_app::tokens::{self, TokenRequest};
 use holdfast_core::clock::{self, rfc3339};
 use holdfast_core::ids::TokenId;
 use holdfast_core::scope::{Scope, ScopeSet};
-use holdfast_store::Migrations;
+use holdfast_store::tokens::TokenRow;
+use holdfast_store::{DbTime, Migrations};
+use serde_json::{Value, json};
 
 use super::duration;
 use super::origin::origin;
 use crate::cli::TokenCommand;
 use crate::failure::Failure;
-use crate::output::say;
+use crate::output::{Printer, say};
 use crate::settings::Settings;
 use crate::wiring::open_app;
 
-pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failure> {
+pub async fn run(settings: &Settings, command: TokenCommand, printer: Printer) -> Result<(), Failure> {
     let app = open_app(settings, Migrations::Never).await?;
     match command {
         TokenCommand::Create { user, name, scopes, all_scopes, expires_in } => {
@@ -24,25 +26,38 @@ pub async fn run(settings: &Settings, command: TokenCommand) -> Result<(), Failu
             let user = tokens::user_by_email(&app, &user).await?;
             let request = TokenRequest { name, scopes, expires_at };
             let token = tokens::create(&app, user.user_id(), &origin(), &request).await?;
-            say!("{}", token.reveal());
+            printer.one(&json!({"token": token.reveal()}), |_| token.reveal().to_owned());
         }
         TokenCommand::List { user } => {
             let user = tokens::user_by_email(&app, &user).await?;
-            for token in tokens::list(&app, user.user_id()).await? {
-                let shown =
-                    |at: Option<holdfast_store::DbTime>| at.map_or_else(|| "never".to_owned(), |at| rfc3339(at.0));
-                let (used, expires) = (shown(token.last_used_at), shown(token.expires_at));
-                say!("{}\t{}\tused {used}\texpires {expires}\t{}", token.id, token.name, token.scopes);
+            let tokens = tokens::list(&app, user.user_id()).await?;
+            if printer.is_json {
+                let tokens: Vec<Value> = tokens.iter().map(shape).collect();
+                say!("{:#}", json!(tokens));
+            } else {
+                tokens.iter().for_each(tell);
             }
         }
         TokenCommand::Revoke { user, id } => {
             let user = tokens::user_by_email(&app, &user).await?;
             tokens::revoke(&app, user.user_id(), &origin(), TokenId(id)).await?;
-            say!("Token {id} was revoked.");
+            printer.done(&format!("Token {id} was revoked."));
         }
     }
     app.store.close().await;
     Ok(())
+}
+
+fn tell(token: &TokenRow) {
+    let shown = |at: Option<DbTime>| at.map_or_else(|| "never".to_owned(), |at| rfc3339(at.0));
+    let (used, expires) = (shown(token.last_used_at), shown(token.expires_at));
+    say!("{}\t{}\tused {used}\texpires {expires}\t{}", token.id, token.name, token.scopes);
+}
+
+fn shape(token: &TokenRow) -> Value {
+    let shown = |at: Option<DbTime>| at.map(|at| rfc3339(at.0));
+    json!({"id": token.id.0, "name": token.name, "last_used_at": shown(token.last_used_at),
+        "expires_at": shown(token.expires_at), "scopes": token.scopes.to_string()})
 }
 
 fn parse_scopes(names: &[String]) -> Result<ScopeSet, Failure> {

@@ -14,11 +14,12 @@ use holdfast_engine::sealed_document::{self, Packer};
 use holdfast_engine::{DestinationPlan, Engine, EngineError};
 use holdfast_store::Migrations;
 use holdfast_store::transfer::Taken;
+use serde_json::json;
 
 use super::ask;
 use super::origin::origin;
 use crate::failure::Failure;
-use crate::output::{complain, say};
+use crate::output::{Printer, complain, say};
 use crate::settings::Settings;
 use crate::wiring::{self, open_app};
 
@@ -34,7 +35,12 @@ fn explain(error: EngineError) -> Failure {
     Failure::other(format!("{} {}", error.message, error.code.advice()))
 }
 
-pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path>) -> Result<(), Failure> {
+pub async fn export(
+    settings: &Settings,
+    output: &Path,
+    passphrase: Option<&Path>,
+    printer: Printer,
+) -> Result<(), Failure> {
     if output.exists() {
         return Err(Failure::settings(format!("{} already exists; choose another file", output.display())));
     }
@@ -55,8 +61,11 @@ pub async fn export(settings: &Settings, output: &Path, passphrase: Option<&Path
     }
     write_whole(output, &sealed)?;
     app.store.close().await;
-    say!("Exported {} to {} ({} bytes).", summary(&counts), output.display(), sealed.len());
-    say!("Only the passphrase opens it, with `holdfast import` or with `age -d | zstd -d`.");
+    let file = output.display().to_string();
+    printer.one(&json!({"file": file, "bytes": sealed.len(), "rows": counts}), |_| {
+        format!("Exported {} to {file} ({} bytes).", summary(&counts), sealed.len())
+    });
+    printer.remark("Only the passphrase opens it, with `holdfast import` or with `age -d | zstd -d`.");
     Ok(())
 }
 
@@ -101,14 +110,16 @@ fn write_whole(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-pub async fn import(
-    settings: &Settings,
-    file: &Path,
-    passphrase: Option<&Path>,
-    is_paused: bool,
-) -> Result<(), Failure> {
+/// How an export is imported.
+pub struct ImportArguments {
+    pub passphrase_file: Option<PathBuf>,
+    pub is_paused: bool,
+}
+
+pub async fn import(settings: &Settings, file: &Path, how: &ImportArguments, printer: Printer) -> Result<(), Failure> {
+    let ImportArguments { passphrase_file, is_paused } = how;
     let sealed = std::fs::read(file).map_err(|error| Failure::io(&error, file))?;
-    let passphrase = ask::secret("Passphrase of the export", passphrase)?;
+    let passphrase = ask::secret("Passphrase of the export", passphrase_file.as_deref())?;
     let plain = sealed_document::open(&sealed, &passphrase).map_err(|error| match error.code {
         FailureCode::WrongPassword => Failure::other("the passphrase does not open this export"),
         _ => Failure::other(format!(
@@ -119,9 +130,14 @@ pub async fn import(
     })?;
     let document = Document::of(&plain)?;
     let app = open_app(settings, Migrations::Apply).await?;
-    let manner = ImportOptions { keep_ids: transfer::is_empty(&app).await?, is_paused };
+    let manner = ImportOptions { keep_ids: transfer::is_empty(&app).await?, is_paused: *is_paused };
     let taken = transfer::import(&app, &origin(), &document, manner).await?;
     app.store.close().await;
+    if printer.is_json {
+        let (rows, administrators) = (document.counts(), document.administrators());
+        say!("{:#}", json!({"rows": rows, "administrators": administrators, "kept_ids": manner.keep_ids}));
+        return Ok(());
+    }
     say!("Imported {}.", summary(&document.counts()));
     tell_administrators(&document);
     if !manner.keep_ids {
@@ -131,7 +147,7 @@ pub async fn import(
         );
     }
     tell_of_folders(settings, &document, &taken.destinations);
-    tell_of_tasks(is_paused);
+    tell_of_tasks(*is_paused);
     Ok(())
 }
 

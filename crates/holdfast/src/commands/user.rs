@@ -10,11 +10,12 @@ use holdfast_core::user::UserDraft;
 use holdfast_store::Migrations;
 use holdfast_store::destinations::StoredRow;
 use holdfast_store::users::UserRow;
+use serde_json::{Value, json};
 
 use super::origin::origin;
 use crate::cli::{PauseCommand, UserCommand};
 use crate::failure::Failure;
-use crate::output::{complain, say};
+use crate::output::{Printer, complain, say};
 use crate::settings::Settings;
 use crate::wiring::{open_app, refuse_lost_database};
 
@@ -22,7 +23,7 @@ use crate::wiring::{open_app, refuse_lost_database};
 const RUNS_END_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failure> {
+pub async fn run(settings: &Settings, command: UserCommand, printer: Printer) -> Result<(), Failure> {
     // Only the first account may be created before the first start; a mistyped folder must not become an installation.
     let migrations = match command {
         UserCommand::Create { .. } => Migrations::OnlyCreate,
@@ -43,103 +44,115 @@ pub async fn run(settings: &Settings, command: UserCommand) -> Result<(), Failur
         UserCommand::Create { email, name, timezone, admin } => {
             let draft = UserDraft::check(&name, &email, &timezone, admin).map_err(AppError::Invalid)?;
             let id = accounts::create(&app, &origin(), &draft, &read_password()?).await?;
-            say!("Created account {id} for {}.", draft.email);
+            let words = format!("Created account {id} for {}.", draft.email);
+            printer.one(&json!({"id": id.0, "email": draft.email}), |_| words);
         }
         UserCommand::List => {
-            for user in accounts::list(&app).await? {
-                let role = if user.is_admin { "admin" } else { "user" };
-                let state = if user.suspended_at.is_some() { "\tsuspended" } else { "" };
-                let otp = if user.totp_sealed.is_some() { "two-factor" } else { "password" };
-                say!("{}\t{}\t{}\t{role}\t{otp}\t{}{state}", user.id, user.email, user.name, user.timezone);
+            let users = accounts::list(&app).await?;
+            if printer.is_json {
+                let users: Vec<_> = users.iter().map(account).collect();
+                say!("{:#}", json!(users));
+            } else {
+                users.iter().for_each(tell);
             }
         }
         UserCommand::ResetPassword { email, keep } => {
             let user = tokens::user_by_email(&app, &email).await?;
             let ended = accounts::reset_password(&app, &origin(), user.user_id(), &read_password()?, keep).await?;
-            say!("Password of {} changed; {ended}.", user.email);
+            printer.done(&format!("Password of {} changed; {ended}.", user.email));
         }
         UserCommand::EnableOtp { email } => {
             let user = tokens::user_by_email(&app, &email).await?;
             let url = two_factor::enable(&app, &origin(), &user).await?;
-            say!("{}", url.reveal());
+            printer.one(&json!({"url": url.reveal()}), |_| url.reveal().to_owned());
         }
         UserCommand::DisableOtp { email } => {
             let user = tokens::user_by_email(&app, &email).await?;
             two_factor::disable(&app, &origin(), &user).await?;
-            say!("Two-factor sign-in is off for {}.", user.email);
+            printer.done(&format!("Two-factor sign-in is off for {}.", user.email));
         }
         UserCommand::Suspend { email } => {
             let user = tokens::user_by_email(&app, &email).await?;
             let cancelled = suspension::suspend(&app, &origin(), &user).await?;
-            say!("{} is suspended; runs cancelled: {cancelled}. Backups and settings stay.", user.email);
+            let words = format!("{} is suspended; runs cancelled: {cancelled}. Backups and settings stay.", user.email);
+            printer.done(&words);
         }
         UserCommand::Resume { email } => {
             let user = tokens::user_by_email(&app, &email).await?;
             suspension::resume(&app, &origin(), &user).await?;
-            say!("{} is active again. Tasks run at their next times; what was missed is not caught up.", user.email);
+            let words = "is active again. Tasks run at their next times; what was missed is not caught up.";
+            printer.done(&format!("{} {words}", user.email));
         }
-        UserCommand::Delete { email, yes, cancel_runs } => delete(&app, &email, yes, cancel_runs).await?,
-        UserCommand::Transfer { from, to, cancel_runs } => transfer(&app, &from, &to, cancel_runs).await?,
+        UserCommand::Delete { email, yes, cancel_runs } => delete(&app, &email, yes, cancel_runs, printer).await?,
+        UserCommand::Transfer { from, to, cancel_runs } => transfer(&app, &from, &to, cancel_runs, printer).await?,
     }
     app.store.close().await;
     Ok(())
 }
 
-async fn delete(app: &App, email: &str, yes: bool, cancel_runs: bool) -> Result<(), Failure> {
+fn tell(user: &UserRow) {
+    let role = if user.is_admin { "admin" } else { "user" };
+    let otp = if user.totp_sealed.is_some() { "two-factor" } else { "password" };
+    let state = if user.suspended_at.is_some() { "\tsuspended" } else { "" };
+    say!("{}\t{}\t{}\t{role}\t{otp}\t{}{state}", user.id, user.email, user.name, user.timezone);
+}
+
+fn account(user: &UserRow) -> Value {
+    json!({"id": user.id.0, "email": user.email, "name": user.name, "is_admin": user.is_admin,
+        "has_two_factor": user.totp_sealed.is_some(), "timezone": user.timezone,
+        "is_suspended": user.suspended_at.is_some()})
+}
+
+async fn delete(app: &App, email: &str, yes: bool, cancel_runs: bool, printer: Printer) -> Result<(), Failure> {
     let user = tokens::user_by_email(app, email).await?;
     let stored = supervision::list_stored(app, &user).await?;
     if !yes {
-        tell_of_stored(&stored);
+        stored.iter().for_each(|row| printer.remark(&stays(row)));
         confirm(&user)?;
     }
     if cancel_runs {
         end_runs(app, &user).await?;
     }
     accounts::delete(app, None, &origin(), &user).await?;
-    say!("{} was deleted, with its tasks, servers, destinations and logs.", user.email);
+    printer.done(&format!("{} was deleted, with its tasks, servers, destinations and logs.", user.email));
     if yes {
-        tell_of_stored(&stored);
+        stored.iter().for_each(|row| printer.remark(&stays(row)));
     }
     Ok(())
 }
 
-async fn transfer(app: &App, from: &str, to: &str, cancel_runs: bool) -> Result<(), Failure> {
+async fn transfer(app: &App, from: &str, to: &str, cancel_runs: bool, printer: Printer) -> Result<(), Failure> {
     let (from, to) = (tokens::user_by_email(app, from).await?, tokens::user_by_email(app, to).await?);
     if cancel_runs {
         end_runs(app, &from).await?;
     }
     let done = ownership::transfer(app, &origin(), &from, &to).await?;
     let figures = done.figures;
-    say!(
-        "{} now has {} tasks, {} servers and {} destinations of {}, with their backups, logs, streams and tags.",
-        to.email,
-        figures.tasks,
-        figures.servers,
-        figures.destinations,
-        from.email
-    );
+    let value = json!({"tasks": figures.tasks, "servers": figures.servers, "destinations": figures.destinations,
+        "trigger_urls": done.triggers, "loses_private_networks": done.loses_private_networks});
+    printer.one(&value, |_| {
+        format!(
+            "{} now has {} tasks, {} servers and {} destinations of {}, with their backups, logs, streams and tags.",
+            to.email, figures.tasks, figures.servers, figures.destinations, from.email
+        )
+    });
     if done.triggers > 0 {
-        say!("{} trigger URLs still work for whoever knows them; create new ones to void them.", done.triggers);
+        let text = "trigger URLs still work for whoever knows them; create new ones to void them.";
+        printer.remark(&format!("{} {text}", done.triggers));
     }
     if done.loses_private_networks {
-        say!("{} is no administrator: endpoints and webhooks in private networks are refused from now on.", to.email);
+        let text = "is no administrator: endpoints and webhooks in private networks are refused from now on.";
+        printer.remark(&format!("{} {text}", to.email));
     }
     if cancel_runs {
-        say!("{} is suspended.", from.email);
+        printer.remark(&format!("{} is suspended.", from.email));
     }
     Ok(())
 }
 
-fn tell_of_stored(stored: &[StoredRow]) {
-    for row in stored {
-        let size = holdfast_core::figures::size(row.bytes);
-        say!(
-            "{} ({}): {} backups, {size}, stay there; nobody here will know of them.",
-            row.label,
-            row.kind,
-            row.backups
-        );
-    }
+fn stays(row: &StoredRow) -> String {
+    let size = holdfast_core::figures::size(row.bytes);
+    format!("{} ({}): {} backups, {size}, stay there; nobody here will know of them.", row.label, row.kind, row.backups)
 }
 
 /// Whoever deletes an account types its address.
@@ -175,15 +188,15 @@ async fn end_runs(app: &App, user: &UserRow) -> Result<(), Failure> {
 }
 
 /// `holdfast task pause --user …`, and the same with `resume`.
-pub async fn pause(settings: &Settings, command: PauseCommand) -> Result<(), Failure> {
+pub async fn pause(settings: &Settings, command: PauseCommand, printer: Printer) -> Result<(), Failure> {
     let PauseCommand { email, which, is_paused } = command;
     let app = open_app(settings, Migrations::Never).await?;
     let user = tokens::user_by_email(&app, &email).await?;
     let changed = supervision::set_paused(&app, &origin(), &user, &which, is_paused).await?;
     app.store.close().await;
     let what = if is_paused { "paused" } else { "resumed" };
-    changed.iter().for_each(|label| say!("{label} {what}"));
-    say!("Tasks of {} that were {what}: {}.", user.email, changed.len());
+    changed.iter().for_each(|label| printer.remark(&format!("{label} {what}")));
+    printer.one(&json!({ what: changed }), |_| format!("Tasks of {} that were {what}: {}.", user.email, changed.len()));
     Ok(())
 }
 

@@ -36,11 +36,13 @@ pub struct Bar {
     bar: Option<ProgressBar>,
     last_line: std::cell::Cell<Option<tokio::time::Instant>>,
     what: String,
+    /// With `--json`, standard error is for errors.
+    is_silent: bool,
 }
 
 impl Bar {
-    pub fn new(what: &str) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+    pub fn new(what: &str, is_silent: bool) -> Self {
+        let bar = (!is_silent && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(0);
             let template = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
             if let Ok(style) = ProgressStyle::with_template(template) {
@@ -49,7 +51,7 @@ impl Bar {
             bar.set_message(what.to_owned());
             bar
         });
-        Self { bar, last_line: std::cell::Cell::new(None), what: what.to_owned() }
+        Self { bar, last_line: std::cell::Cell::new(None), what: what.to_owned(), is_silent }
     }
 
     pub fn show(&self, done: u64, total: Option<u64>) {
@@ -76,7 +78,7 @@ impl Bar {
     /// Whether the next line is due.
     fn is_time(&self) -> bool {
         let now = tokio::time::Instant::now();
-        let is_time = self.last_line.get().is_none_or(|last| now - last >= LINE_EVERY);
+        let is_time = !self.is_silent && self.last_line.get().is_none_or(|last| now - last >= LINE_EVERY);
         if is_time {
             self.last_line.set(Some(now));
         }
@@ -92,7 +94,7 @@ impl Bar {
 
 /// Waits for the run to finish, and fails if the run failed.
 pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure> {
-    let bar = Bar::new(&format!("Run {id}"));
+    let bar = Bar::new(&format!("Run {id}"), is_json);
     let mut away_since = None;
     let ended = loop {
         let run = match client.get(&format!("/api/runs/{id}")).await {

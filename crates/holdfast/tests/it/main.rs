@@ -3,12 +3,18 @@
 
 /// Accounts, tokens and keys from the command line, while the service runs.
 mod commands;
+/// Configuration in a file: `apply` and `export --yaml`.
+mod configuration;
 /// Ordinary clients next to many slow ones.
 mod connections;
 /// The commands of the compose files.
 mod containers;
 /// `holdfast doctor`.
 mod doctor;
+/// A service with a server to back up, and the command line of a remote user.
+mod elsewhere;
+/// Resources managed from the command line.
+mod manage;
 /// Databases that cannot be used: readiness and the doctor name the cause.
 mod outages;
 /// Output that cannot be written.

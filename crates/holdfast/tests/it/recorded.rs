@@ -24,6 +24,8 @@ const ADDED: &[&str] = &[
     "schedule.timezone",
     "meta.next_cursor",
     "schedule.spread_minutes",
+    "custom_s3_region",
+    "has_pushover_token",
 ];
 
 /// Headers that were added since.

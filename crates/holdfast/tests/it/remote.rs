@@ -1,139 +1,12 @@
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use holdfast_testkit::{Client, Engine, Fingerprint, SampleTree, SshServer, assert_same, free_port};
+use holdfast_testkit::{Engine, Fingerprint, assert_same, free_port};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::process::{Installation, Service, run};
-
-/// A service, a server with files, and the command line of a remote user.
-struct Elsewhere {
-    service: Service,
-    installation: Installation,
-    client: Client,
-    ssh: SshServer,
-    files: TempDir,
-}
-
-impl Elsewhere {
-    async fn new() -> Self {
-        let installation = Installation::new(Engine::Sqlite).await;
-        installation
-            .succeed(&["user", "create", "--email", "ada@example.org", "--name", "Ada"], "correct horse battery\n");
-        let token = ["token", "create", "--user", "ada@example.org", "--name", "cli", "--all-scopes"];
-        let token = installation.succeed(&token, "");
-        let service = installation.serve(&[]);
-        let client = service.client().with_token(&token);
-        let ssh = SshServer::start();
-        ssh.authorize(client.get("/api/ssh-key").await.data(200)["public_key"].as_str().unwrap());
-        let files = tempfile::tempdir().unwrap();
-        std::fs::create_dir(files.path().join("source")).unwrap();
-        SampleTree::create(&files.path().join("source"));
-        std::fs::write(files.path().join("source/hello"), "hello").unwrap();
-        std::fs::create_dir(files.path().join("source/many")).unwrap();
-        for number in 0..130 {
-            std::fs::write(files.path().join(format!("source/many/{number}")), "").unwrap();
-        }
-        std::fs::write(files.path().join("token"), format!("{token}\n")).unwrap();
-        Self { service, installation, client, ssh, files }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.files.path().join(name)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
-    }
-
-    /// The command line, with only the URL and a token.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        command.args(arguments).env_clear();
-        command.env("HOLDFAST_URL", &self.service.base_url).env("HOLDFAST_TOKEN_FILE", self.path("token"));
-        command.env("HOME", "/nonexistent");
-        command
-    }
-
-    /// The exit code and all output.
-    fn try_run(&self, arguments: &[&str]) -> (i32, String) {
-        let output = run(&mut self.command(arguments), "");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code().unwrap(), String::from_utf8(text).unwrap())
-    }
-
-    #[track_caller]
-    fn succeed(&self, arguments: &[&str]) -> String {
-        let output = run(&mut self.command(arguments), "");
-        let (said, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-        assert!(output.status.success(), "{arguments:?}: {said}{errors}");
-        said
-    }
-
-    #[track_caller]
-    fn json(&self, arguments: &[&str]) -> Value {
-        let said = self.succeed(&[arguments, &["--json"]].concat());
-        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
-    }
-
-    /// Writes the file that describes all resources.
-    fn describe(&self, keep: u32, more: &str) -> String {
-        std::fs::write(self.path("password"), "correct horse battery\n").unwrap();
-        let text = format!(
-            r##"
-tags:
-  - label: important
-    colour: "#0b5cad"
-notification_streams:
-  - label: me
-    type: email
-    value: ada@example.org
-    notifications: {{on_failure: true}}
-remote_servers:
-  - label: web-1
-    host: 127.0.0.1
-    port: {}
-    username: {}
-    database_password_env: DATABASE_PASSWORD
-backup_destinations:
-  - label: this machine
-    type: local
-backup_tasks:
-  - label: " web files"
-    description: |
-      What the shop shows.
-    type: files
-    source_path: {}
-    excluded_paths: ["*.tmp"]
-    remote_server: web-1
-    backup_destination: this machine
-    frequency: daily
-    time_to_run_at: "03:00"
-    maximum_backups_to_keep: {keep}
-    store_path: /web/
-    notification_streams: [me]
-    tags: [important]
-    encryption_password_file: password
-{more}
-"##,
-            self.ssh.port(),
-            self.ssh.username(),
-            self.text("source"),
-        );
-        std::fs::write(self.path("holdfast.yaml"), text).unwrap();
-        self.text("holdfast.yaml")
-    }
-
-    fn apply(&self, more: &[&str]) -> (i32, String) {
-        let file = self.text("holdfast.yaml");
-        let arguments = [&["apply", "-f", &file], more].concat();
-        let output = run(self.command(&arguments).env("DATABASE_PASSWORD", "secret"), "");
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code().unwrap(), String::from_utf8(text).unwrap())
-    }
-}
+use crate::elsewhere::Elsewhere;
+use crate::process::{Installation, run};
 
 /// From a file to a restored tree, with only the command line on another machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,14 +111,31 @@ async fn failures_have_their_own_exit_code_and_one_line() {
         assert_eq!((found, said.lines().count()), (code, 1), "{arguments:?}: {said}");
         assert!(said.starts_with("holdfast: ") && said.contains(expected), "{arguments:?}: {said}");
     };
-    one_line(&["task", "show", "no such task"], 12, "there is no task called");
-    one_line(&["task", "show", "4711"], 12, "");
+    one_line(&["task", "show", "no such task"], 15, "there is no task called");
+    one_line(&["task", "show", "4711"], 15, "Backup task not found");
+    one_line(&["task", "cancel", "1"], 16, "");
+    one_line(&["task", "update", "1", "--store-path", "../x"], 17, "store path");
+    one_line(&["task", "update", "1"], 2, "nothing to change");
+    one_line(&["tag", "delete", "important"], 2, "--yes");
     one_line(&["task", "srt"], 2, "unrecognized subcommand");
     one_line(&["srve"], 2, "'serve'");
     one_line(&["task", "run"], 2, "<NAME>");
     one_line(&["task", "list", "--url", &format!("http://127.0.0.1:{}", free_port())], 10, "cannot reach");
     one_line(&["task", "list", "--url", "nonsense"], 2, "not a URL");
-    one_line(&["backup", "restore", "1", "--server", "web-1", "--path", "/x"], 12, "");
+    one_line(&["backup", "restore", "1", "--server", "web-1", "--path", "/x"], 15, "");
+    // With --json, the error is one JSON object on standard error.
+    let json_error = |arguments: &[&str], code: i32, field: &str| {
+        let (found, said) = at.try_run(&[arguments, &["--json"]].concat());
+        let error: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"));
+        assert_eq!((found, &error["code"]), (code, &json!(code)), "{arguments:?}: {said}");
+        assert!(error["message"].is_string() && (field.is_empty() || error["errors"][field][0].is_string()), "{said}");
+    };
+    json_error(&["task", "show", "4711"], 15, "");
+    json_error(&["task", "update", "1", "--store-path", "../x"], 17, "store_path");
+    json_error(&["task", "srt"], 2, "");
+    json_error(&["apply", "-f", "/nonexistent"], 2, "");
+    std::fs::write(at.path("broken.yaml"), "tags:\n  - label: a: b\n").unwrap();
+    one_line(&["apply", "-f", &at.text("broken.yaml")], 2, "broken.yaml: line 2: this is not valid YAML");
     // A command that waits for a run fails if the run fails.
     std::fs::remove_dir_all(at.path("source")).unwrap();
     let (code, said) = at.try_run(&["task", "run", "web files", "--wait"]);

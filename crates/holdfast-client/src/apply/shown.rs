@@ -1,0 +1,77 @@
+//! A plan as text and as JSON.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::plan::Plan;
+use super::step::{Action, FieldChange};
+
+impl fmt::Display for Plan {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.steps {
+            let sign = match step.action {
+                Action::Create => '+',
+                Action::Update => '~',
+                Action::Delete => '-',
+            };
+            writeln!(out, "{sign} {} {:?}", step.kind.one, step.label)?;
+            for change in &step.changes {
+                writeln!(out, "    {}", line(change, step.action))?;
+            }
+        }
+        for (one, label) in &self.unnamed {
+            writeln!(out, "  {one} {label:?} is not in the file and stays as it is")?;
+        }
+        if let Some(text) = self.unknown_secrets_line() {
+            writeln!(out, "  {text}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn unknown_secrets_line(&self) -> Option<String> {
+        match self.unknown_secrets {
+            0 => None,
+            1 => Some("1 secret was not compared; --secrets sends it again".to_owned()),
+            count => Some(format!("{count} secrets were not compared; --secrets sends them again")),
+        }
+    }
+
+    /// `is_applied`: whether the steps have been carried out.
+    pub fn to_json(&self, is_applied: bool) -> Value {
+        let field = |change: &FieldChange| json!({"name": change.name, "from": change.from, "to": change.to, "is_secret": change.is_secret});
+        let steps = self.steps.iter().map(|step| {
+            let fields: Vec<Value> = step.changes.iter().map(field).collect();
+            json!({"action": step.action.as_str(), "kind": step.kind.one, "id": step.id, "label": step.label,
+                "fields": fields})
+        });
+        let unnamed = self.unnamed.iter().map(|(one, label)| json!({"kind": one, "label": label}));
+        json!({"steps": steps.collect::<Vec<_>>(), "not_in_file": unnamed.collect::<Vec<_>>(),
+            "unchanged": self.unchanged, "secrets_not_compared": self.unknown_secrets, "is_applied": is_applied})
+    }
+}
+
+fn line(change: &FieldChange, action: Action) -> String {
+    let shown = |value: &Value| if change.is_secret { secret(value).to_owned() } else { text(value) };
+    let (from, to) = (shown(&change.from), shown(&change.to));
+    match action {
+        Action::Create => format!("{}: {to}", change.name),
+        Action::Update | Action::Delete => format!("{}: {from} -> {to}", change.name),
+    }
+}
+
+fn secret(is_set: &Value) -> &'static str {
+    if *is_set == true { "(secret)" } else { "none" }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(", "),
+        value => value.to_string(),
+    }
+}

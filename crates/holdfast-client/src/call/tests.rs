@@ -1,0 +1,100 @@
+//! Calls of a service that loses responses, and of one that has many rows.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// A service that gives these responses, one for each connection; `None` closes it without a response. Returns its URL
+/// and the requests that it received.
+async fn service(responses: Vec<Option<String>>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = requests.clone();
+    tokio::spawn(async move {
+        for response in responses {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                let mut piece = [0; 1024];
+                let count = connection.read(&mut piece).await.unwrap();
+                request.extend_from_slice(&piece[..count]);
+            }
+            seen.lock().unwrap().push(String::from_utf8(request).unwrap());
+            if let Some(response) = response {
+                connection.write_all(response.as_bytes()).await.unwrap();
+            }
+        }
+    });
+    (url, requests)
+}
+
+fn response(status: &str, body: &Value) -> Option<String> {
+    let body = body.to_string();
+    Some(format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()))
+}
+
+fn keys(requests: &Mutex<Vec<String>>) -> Vec<String> {
+    let key = |request: &String| {
+        request.lines().find_map(|line| line.strip_prefix("idempotency-key: ")).unwrap_or_default().to_owned()
+    };
+    requests.lock().unwrap().iter().map(key).collect()
+}
+
+#[tokio::test]
+async fn a_post_whose_response_was_lost_is_sent_again_with_the_same_key() {
+    let busy = response("409 Conflict", &json!({"message": "It has not ended."}));
+    let (url, requests) = service(vec![None, busy, response("201 Created", &json!({"data": {"id": 7}}))]).await;
+    let client = Client::new(&url, "t", None).unwrap();
+    assert_eq!(client.post("/api/tags", None).await.unwrap()["id"], 7);
+    let keys = keys(&requests);
+    assert!(keys.len() == 3 && keys[0].len() == 32 && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+}
+
+#[tokio::test]
+async fn what_was_refused_is_not_sent_again_and_every_post_has_its_own_key() {
+    let refused = || response("409 Conflict", &json!({"message": "It is paused."}));
+    let (url, requests) = service(vec![refused(), refused(), None]).await;
+    let client = Client::new(&url, "t", None).unwrap();
+    for _ in 0..2 {
+        assert!(matches!(client.post("/api/backup-tasks/1/run", None).await, Err(ClientError::Conflict(_))));
+    }
+    // Only a POST is repeated: whoever sends another one decides that.
+    assert!(matches!(client.put("/api/tags/1", &json!({})).await, Err(ClientError::Unreachable { .. })));
+    let keys = keys(&requests);
+    assert!(keys.len() == 3 && keys[0] != keys[1] && keys[2].is_empty(), "{keys:?}");
+}
+
+#[tokio::test]
+async fn lists_are_complete_with_cursors_and_with_pages() {
+    let page = |from: i64, meta: Value| {
+        let rows: Vec<Value> = (from..from + 2).map(|id| json!({"id": id})).collect();
+        response("200 OK", &json!({"data": rows, "meta": meta}))
+    };
+    let cursors = vec![
+        page(1, json!({"last_page": 9, "next_cursor": "a b"})),
+        page(3, json!({"next_cursor": "c"})),
+        page(5, json!({"next_cursor": null})),
+    ];
+    let pages =
+        vec![page(1, json!({"last_page": 3})), page(3, json!({"last_page": 3})), page(5, json!({"last_page": 3}))];
+    for (responses, queries) in [(cursors, ["", "&cursor=a+b", "&cursor=c"]), (pages, ["", "&page=2", "&page=3"])] {
+        let (url, requests) = service(responses).await;
+        let rows = Client::new(&url, "t", None).unwrap().list("/api/tags", &[]).await.unwrap();
+        assert_eq!(rows.iter().map(|row| row["id"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+        for (request, query) in requests.lock().unwrap().iter().zip(queries) {
+            assert!(request.starts_with(&format!("GET /api/tags?per_page=100{query} HTTP")), "{request}");
+        }
+    }
+}
+
+#[test]
+fn invalid_urls_are_refused() {
+    for wrong in ["", "backup.example.org", "ftp://backup.example.org"] {
+        assert!(matches!(Client::new(wrong, "t", None), Err(ClientError::Settings(_))), "{wrong}");
+    }
+}

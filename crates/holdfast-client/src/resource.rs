@@ -1,0 +1,58 @@
+//! One resource at a time: found by its id or label, created and changed by fields that refer to others by label.
+
+use serde_json::{Value, json};
+
+use crate::call::{Client, Result};
+use crate::error::ClientError;
+use crate::kinds::{Fields, KINDS, ResourceKind, set};
+
+/// The id of a resource that was given by its id or its exact label.
+pub async fn find(client: &Client, kind: &ResourceKind, name: &str) -> Result<i64> {
+    if let Ok(id) = name.parse() {
+        return Ok(id);
+    }
+    let found = client.list(kind.path, &[("search", name.trim())]).await?;
+    let is_called = |row: &&Value| row["label"].as_str().is_some_and(|label| label.trim() == name.trim());
+    let exact: Vec<i64> = found.iter().filter(is_called).filter_map(|row| row["id"].as_i64()).collect();
+    match exact.as_slice() {
+        [id] => Ok(*id),
+        [] => Err(ClientError::Missing(format!("there is no {} called {name:?}", kind.one))),
+        several => {
+            let ids: Vec<String> = several.iter().map(i64::to_string).collect();
+            let text = format!("several {}s are called {name:?}: use one of the IDs {}", kind.one, ids.join(", "));
+            Err(ClientError::Settings(text))
+        }
+    }
+}
+
+/// What a command gives for one resource: fields by their name in the API, and ids or labels of others by link.
+#[derive(Debug, Default)]
+pub struct Given {
+    pub fields: Fields,
+    pub links: Vec<(&'static str, Vec<String>)>,
+}
+
+impl Given {
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty() && self.links.is_empty()
+    }
+
+    /// The body of the request.
+    pub async fn body(self, client: &Client, kind: &ResourceKind) -> Result<Value> {
+        let mut body = Fields::new();
+        for (name, value) in self.fields {
+            set(&mut body, &name, value);
+        }
+        for (name, labels) in self.links {
+            let Some(link) = kind.link(name) else { continue };
+            let Some(other) = KINDS.iter().find(|kind| kind.name == link.kind) else { continue };
+            let mut ids = Vec::new();
+            for label in labels.iter().filter(|label| !label.is_empty()) {
+                ids.push(find(client, other, label).await?);
+            }
+            let value = if link.is_many { json!(ids) } else { json!(ids.first()) };
+            body.insert(link.id_field.to_owned(), value);
+        }
+        Ok(Value::Object(body))
+    }
+}

@@ -1,0 +1,18 @@
+//! Runs that a command has started.
+
+use holdfast_client::Client;
+use serde_json::Value;
+
+use crate::commands::watch;
+use crate::failure::Failure;
+use crate::output::Printer;
+
+/// Waits for the run to finish, or only prints its id.
+pub async fn follow(client: &Client, run: &Value, wait: bool, printer: Printer) -> Result<(), Failure> {
+    let id = run["id"].as_i64().ok_or_else(|| Failure::other("the service did not return the id of the run"))?;
+    if wait {
+        return watch::run(client, id, printer.is_json).await;
+    }
+    printer.one(run, |_| format!("Run {id} is queued; follow it with `holdfast run watch {id}`."));
+    Ok(())
+}
