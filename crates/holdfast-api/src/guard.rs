@@ -45,9 +45,9 @@ async fn admitted(api: &Api, access: Access, mut request: Request, next: Next) -
         Ok(()) => {
             caller.gone = context.map(|context| context.gone).unwrap_or_default();
             caller.expected = expected(request.method(), request.headers());
-            let user = caller.user;
+            let (user, actor) = (caller.user, caller.origin.actor.clone());
             request.extensions_mut().insert(caller);
-            idempotency::once(api, user, request, next).await
+            idempotency::once(api, (user, &actor), request, next).await
         }
         Err(error) => error.into_response(),
     };

@@ -2,7 +2,7 @@
 //! executed once.
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -22,10 +22,11 @@ const LONGEST_KEY: usize = 255;
 const LONGEST_RESPONSE: usize = 1 << 20;
 
 /// Executes a request, unless it has a key and was executed before.
-pub(crate) async fn once(api: &Api, user: UserId, request: Request, next: Next) -> Response {
+pub(crate) async fn once(api: &Api, caller: (UserId, &str), request: Request, next: Next) -> Response {
+    let (user, actor) = caller;
     match key(request.headers(), request.method()) {
         Ok(None) => next.run(request).await,
-        Ok(Some(key)) => match with_key(api, user, &key, request, next).await {
+        Ok(Some(key)) => match with_key(api, user, &scoped(actor, &request, &key), request, next).await {
             Ok(response) => response,
             Err(error) => error.into_response(),
         },
@@ -38,6 +39,12 @@ fn key(headers: &HeaderMap, method: &Method) -> Result<Option<String>, ApiError>
     let key = value.to_str().ok().map(str::trim).filter(|key| !key.is_empty() && key.len() <= LONGEST_KEY);
     let invalid = || ApiError::BadRequest("The Idempotency-Key must have 1 to 255 visible characters.".to_owned());
     key.map(|key| Some(key.to_owned())).ok_or_else(invalid)
+}
+
+/// Each token and route has its own keys.
+fn scoped(actor: &str, request: &Request, key: &str) -> String {
+    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    idempotency::request_id(&[actor.as_bytes(), route.as_bytes(), key.as_bytes()])
 }
 
 async fn with_key(api: &Api, user: UserId, key: &str, request: Request, next: Next) -> Result<Response, ApiError> {

@@ -33,6 +33,23 @@ pub struct Client {
     token: String,
 }
 
+/// What happens to the caller's runs, backups and notices.
+pub struct Events(Response);
+
+impl Events {
+    /// Waits until something has happened. Returns false if the stream has ended.
+    pub async fn wait(&mut self) -> bool {
+        loop {
+            match self.0.chunk().await {
+                // Comments keep the connection alive.
+                Ok(Some(piece)) if piece.starts_with(b":") => {}
+                Ok(Some(_)) => return true,
+                Ok(None) | Err(_) => return false,
+            }
+        }
+    }
+}
+
 impl Client {
     /// `ca_pem` is trusted in addition to the system's certificates.
     pub fn new(url: &str, token: &str, ca_pem: Option<&[u8]>) -> Result<Self> {
@@ -109,6 +126,11 @@ impl Client {
         }
         let status = response.status();
         Err(ClientError::of_response(status, &response.text().await.unwrap_or_default()))
+    }
+
+    /// Opens the stream of the caller's events.
+    pub async fn events(&self) -> Result<Events> {
+        Ok(Events(self.download("/api/events").await?))
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {

@@ -1,3 +1,4 @@
+use holdfast_core::scope::ScopeSet;
 use holdfast_testkit::{Client, Reply, TestApp, on_both_engines};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -55,9 +56,15 @@ on_both_engines! {
         // Another request with the same key is a mistake.
         let other = post_with(&user.client, "k1", "/api/tags", &json!({"label": "twice"})).await;
         assert!(other.expect(409)["message"].as_str().unwrap().contains("used for another request"));
+        // So is a key of another route, and of another token.
+        let stream = json!({"label": "once", "type": "email", "value": "a@example.org"});
+        post_with(&user.client, "k1", "/api/notification-streams", &stream).await.expect(201);
+        let once = again.id(201);
+        let second = app.token(user.id, ScopeSet::all()).await;
+        assert_ne!(post_with(&second, "k1", "/api/tags", &body).await.id(201), once);
         // Somebody else's key is another one.
         let bob = app.user("bob").await;
-        assert_ne!(post_with(&bob.client, "k1", "/api/tags", &body).await.id(201), again.id(201));
+        assert_ne!(post_with(&bob.client, "k1", "/api/tags", &body).await.id(201), once);
         // A refused request may be sent again, corrected or not.
         for _ in 0..2 {
             post_with(&user.client, "k2", "/api/tags", &json!({})).await.expect(422);
@@ -98,7 +105,10 @@ on_both_engines! {
         let body = json!({"label": "once"});
         let parts: [&[u8]; 3] = [b"POST", b"/api/tags", &body.to_string().into_bytes()];
         let request = holdfast_app::idempotency::request_id(&parts);
-        holdfast_app::idempotency::begin(&app.app, user.id, "lost", &request).await.unwrap();
+        let token = holdfast_app::tokens::list(&app.app, user.id).await.unwrap()[0].id;
+        let actor = format!("token {token}");
+        let key = holdfast_app::idempotency::request_id(&[actor.as_bytes(), b"/api/tags", b"lost"]);
+        holdfast_app::idempotency::begin(&app.app, user.id, &key, &request).await.unwrap();
         let reply = post_with(&user.client, "lost", "/api/tags", &body).await.expect(409);
         assert!(reply["message"].as_str().unwrap().contains("nobody knows"), "{reply}");
     }

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use holdfast_client::{Client, ClientError};
+use holdfast_client::{Client, ClientError, Events};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -13,6 +13,8 @@ use crate::output::{complain, say};
 
 /// Polling interval: short enough to feel live, long enough not to burden the service.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often progress is shown while events tell when the run begins and ends.
+const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 /// Without a terminal, a line is printed at this interval.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How long the service may be unreachable, for example during a restart.
@@ -92,9 +94,39 @@ impl Bar {
     }
 }
 
+/// The pause between two looks at a run: until something happens to it, or until it is time to show its progress.
+struct Pause {
+    client: Client,
+    events: Option<Events>,
+    /// The service has no events, or too many open streams: it is asked every now and then.
+    is_refused: bool,
+}
+
+impl Pause {
+    fn new(client: Client) -> Self {
+        Self { client, events: None, is_refused: false }
+    }
+
+    async fn pass(&mut self) {
+        if self.events.is_none() && !self.is_refused {
+            self.events = self.client.events().await.ok();
+            self.is_refused = self.events.is_none();
+        }
+        let Some(events) = &mut self.events else { return tokio::time::sleep(LOOK_EVERY).await };
+        match tokio::time::timeout(PROGRESS_EVERY, events.wait()).await {
+            Ok(true) | Err(_) => {}
+            Ok(false) => {
+                self.events = None;
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        }
+    }
+}
+
 /// Waits for the run to finish, and fails if the run failed.
 pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure> {
     let bar = Bar::new(&format!("Run {id}"), is_json);
+    let mut pause = Pause::new(client.clone());
     let mut away_since = None;
     let ended = loop {
         let run = match client.get(&format!("/api/runs/{id}")).await {
@@ -105,7 +137,7 @@ pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure>
                 if since.elapsed() > AWAY {
                     return Err(error.into());
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                pause.pass().await;
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -121,7 +153,7 @@ pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure>
         if let Some(done) = progress["bytes"].as_u64() {
             bar.show(done, progress["bytes_total"].as_u64());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        pause.pass().await;
     };
     bar.end();
     tell(id, &ended, is_json)
