@@ -1,13 +1,15 @@
-//! The OpenAPI document and Swagger UI, both embedded in the binary.
+//! The OpenAPI document and Swagger UI, both embedded in the binary; the files of Swagger UI are compressed.
 
+use std::io::Read as _;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
+use flate2::read::GzDecoder;
 use utoipa_swagger_ui::Config;
 
 use crate::error::ApiError;
@@ -27,11 +29,11 @@ const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
 pub(crate) fn router() -> Router<Arc<Api>> {
     Router::new()
         .route("/docs", get(|| async { Redirect::permanent("/docs/") }))
-        .route("/docs/", get(|| async { file("index.html") }))
+        .route("/docs/", get(|headers: HeaderMap| async move { file("index.html", &headers) }))
         .route(
             "/docs/{*file}",
-            get(|name: Result<Path<String>, PathRejection>| async move {
-                name.map_or_else(|_| ApiError::UnknownPath.into_response(), |Path(name)| file(&name))
+            get(|headers: HeaderMap, name: Result<Path<String>, PathRejection>| async move {
+                name.map_or_else(|_| ApiError::UnknownPath.into_response(), |Path(name)| file(&name, &headers))
             }),
         )
 }
@@ -40,21 +42,35 @@ pub(crate) async fn show_document(State(api): State<Arc<Api>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], (api.document)()).into_response()
 }
 
-fn file(name: &str) -> Response {
+fn file(name: &str, request: &HeaderMap) -> Response {
     let config = Arc::new(Config::from("/api/openapi.json").try_it_out_enabled(false).persist_authorization(false));
-    match utoipa_swagger_ui::serve(name, config) {
-        Ok(Some(file)) => {
-            let headers = [
-                (header::CONTENT_TYPE, file.content_type),
-                (header::CONTENT_SECURITY_POLICY, DOCS_POLICY.to_owned()),
-                (header::CACHE_CONTROL, "no-cache".to_owned()),
-            ];
-            (StatusCode::OK, headers, file.bytes.into_owned()).into_response()
-        }
-        Ok(None) => ApiError::UnknownPath.into_response(),
-        Err(error) => {
-            tracing::error!(%error, name, "could not serve the API documentation");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
+    let file = match utoipa_swagger_ui::serve(name, config) {
+        Ok(Some(file)) => file,
+        Ok(None) => return ApiError::UnknownPath.into_response(),
+        Err(error) => return failed(name, error.as_ref()),
+    };
+    let headers = [
+        (header::CONTENT_TYPE, file.content_type),
+        (header::CONTENT_SECURITY_POLICY, DOCS_POLICY.to_owned()),
+        (header::CACHE_CONTROL, "no-cache".to_owned()),
+        (header::VARY, "accept-encoding".to_owned()),
+    ];
+    if !file.gzpipped {
+        return (StatusCode::OK, headers, file.bytes.into_owned()).into_response();
     }
+    let accepted = request.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    if accepted.is_some_and(|accepted| accepted.contains("gzip")) {
+        return (StatusCode::OK, headers, [(header::CONTENT_ENCODING, "gzip")], file.bytes.into_owned())
+            .into_response();
+    }
+    let mut plain = Vec::new();
+    match GzDecoder::new(file.bytes.as_ref()).read_to_end(&mut plain) {
+        Ok(_) => (StatusCode::OK, headers, plain).into_response(),
+        Err(error) => failed(name, &error),
+    }
+}
+
+fn failed(name: &str, error: &dyn std::error::Error) -> Response {
+    tracing::error!(%error, name, "could not serve the API documentation");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }

@@ -1,4 +1,5 @@
 use holdfast_testkit::{Engine, TestApp};
+use reqwest::Method;
 use serde_json::Value;
 
 /// The copy in the repository lets reviewers see changes; `cargo xtask openapi` regenerates it.
@@ -26,6 +27,11 @@ async fn document_and_its_reader_are_served_from_the_binary_alone() {
         assert!(!file.contains("://"), "{file} would be loaded from elsewhere");
         assert_eq!(client.get(&format!("/docs/{file}")).await.status, 200, "{file}");
     }
+    let path = "/docs/swagger-ui.css";
+    let plain = client.get(path).await.text;
+    let packed = client.request(Method::GET, path).header("accept-encoding", "gzip").send().await.unwrap();
+    assert_eq!(packed.headers()["content-encoding"], "gzip");
+    assert!(packed.bytes().await.unwrap().len() * 4 < plain.len());
     client.get("/docs/../secrets").await.expect(404);
 }
 
