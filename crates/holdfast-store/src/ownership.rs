@@ -26,6 +26,7 @@ pub const STAYING: &[&str] = &[
     "api_tokens",
     "audit_events",
     "catalogue_wishes",
+    "events",
     "idempotency_keys",
     "identities",
     "recovery_codes",
@@ -33,6 +34,9 @@ pub const STAYING: &[&str] = &[
     "sign_in_links",
     "ssh_keys",
 ];
+
+/// Tables whose rows are deleted: the former owner was told of the incident, and the new one is told of what still fails.
+pub const ENDED: &[&str] = &["incidents"];
 
 /// Moves everything except live runs, which the caller has excluded. Secrets are sealed again, because each is bound to
 /// its user.
@@ -57,6 +61,7 @@ pub async fn transfer(tx: &mut Tx, from: UserId, to: UserId, now: Timestamp) -> 
     );
     // What is addressed to the person, such as a weekly summary, stays theirs.
     execute!(tx, "UPDATE notices SET user_id = $1 WHERE user_id = $2 AND recipient NOT LIKE 'user %'", to.0, from.0)?;
+    execute!(tx, "DELETE FROM incidents WHERE user_id = $1", from.0)?;
     add_days(tx, from, to).await?;
     for user in [from, to] {
         execute!(tx, "INSERT INTO catalogue_wishes (user_id) VALUES ($1)", user.0)?;

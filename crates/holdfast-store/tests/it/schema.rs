@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_core::clock::{SharedClock, SystemClock};
-use holdfast_store::{StartError, Store};
+use holdfast_store::{StartError, Store, ownership};
 use holdfast_testkit::{Engine, PostgresServer, TestApp, on_both_engines};
 use sqlx::{Connection as _, PgConnection, Row as _, SqliteConnection};
 
@@ -92,7 +92,7 @@ async fn every_table_with_an_owner_is_transferred_or_stays_on_purpose() {
     let (shape, _) = sqlite_shape(&app.options.url).await;
     let owned = shape.into_iter().filter(|(_, columns)| columns.contains_key("user_id")).map(|(table, _)| table);
     let found: BTreeSet<String> = owned.collect();
-    let known = holdfast_store::ownership::MOVED.iter().chain(holdfast_store::ownership::STAYING);
+    let known = ownership::MOVED.iter().chain(ownership::STAYING).chain(ownership::ENDED);
     assert_eq!(found, known.map(|table| (*table).to_owned()).collect());
 }
 
