@@ -43,6 +43,9 @@ pub(crate) struct EventResource {
     at: String,
 }
 
+/// Before everything, so that events are missing behind it.
+const NOWHERE: EventPosition = EventPosition { position: i64::MIN, id: i64::MIN };
+
 struct Following {
     api: Arc<Api>,
     caller: Caller,
@@ -61,7 +64,8 @@ pub(crate) async fn follow_events(
 ) -> Result<Response, ApiError> {
     let token = bearer(&headers).ok_or(AppError::Unauthenticated)?.to_owned();
     let slot = api.app.open_stream(call.caller.user).ok_or_else(|| AppError::busy("too many event streams"))?;
-    let last = headers.get("last-event-id").and_then(|id| read_place(id.to_str().ok()?));
+    // One that cannot be read is from another service: whatever it stands for, something is missing.
+    let last = headers.get("last-event-id").map(|id| id.to_str().ok().and_then(read_place).unwrap_or(NOWHERE));
     let beginning = events::begin(&api.app, last).await?;
     let place = beginning.place;
     let reset = if beginning.has_gap { "event: reset\ndata: {}\n" } else { ":\n" };

@@ -3,6 +3,7 @@
 
 pub(crate) mod doc;
 mod fields;
+mod formats;
 mod update;
 mod words;
 
@@ -56,6 +57,7 @@ pub fn document() -> Value {
         paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), operation(route));
     }
     words::add_to(&mut schemas);
+    formats::add_to(&mut schemas);
     json!({
         "openapi": "3.1.0",
         "info": {

@@ -1,4 +1,4 @@
-//! How many event streams are open: each queries the database once a second.
+//! How many event streams are open: each queries the database about once a second.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -252,7 +252,9 @@ pub async fn render_figures(app: &App) -> String {
     let found = in_time(FIGURES_WAIT, read_figures(app)).await.inspect_err(|error| {
         tracing::warn!(reason = error.reason(), "metrics cannot be read from the database");
     });
-    let mut gauges = database_gauges(app, found.is_ok());
+    // What cannot be read is not tried to be written, so that nobody waits twice.
+    let is_writable = found.is_ok() && check_database(app).await.problem.is_none();
+    let mut gauges = database_gauges(app, found.is_ok(), is_writable);
     let mut out = String::new();
     if let Ok((found, _)) = &found {
         gauges.extend(found.iter().cloned());
@@ -285,10 +287,11 @@ async fn read_figures(app: &App) -> Result<(Vec<Gauge>, String)> {
     Ok((gauges, out))
 }
 
-fn database_gauges(app: &App, is_up: bool) -> Vec<Gauge> {
+fn database_gauges(app: &App, is_up: bool, is_writable: bool) -> Vec<Gauge> {
     let is_damaged = app.store.known_damage().is_some();
     let mut gauges = vec![
         ("holdfast_database_up", "Whether the database answers.", vec![("", i64::from(is_up))]),
+        ("holdfast_database_writable", "Whether the database accepts writes.", vec![("", i64::from(is_writable))]),
         ("holdfast_database_damaged", "Whether the database is damaged.", vec![("", i64::from(is_damaged))]),
     ];
     if let Some(free) = app.store.free_bytes() {

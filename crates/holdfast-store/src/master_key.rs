@@ -55,10 +55,11 @@ impl MasterKeySource {
         Ok(vec![key])
     }
 
-    /// The file, if it can be replaced: a variable cannot, nor a file that was mounted by itself.
+    /// The file, if it can be replaced: a variable cannot, nor a file that was mounted by itself or is in a read-only
+    /// folder.
     pub(crate) fn replaceable(&self) -> Option<&Path> {
         match self {
-            Self::File(path) => Some(path.as_path()).filter(|path| !is_mount_point(path)),
+            Self::File(path) => Some(path.as_path()).filter(|path| !is_mount_point(path) && !is_read_only(path)),
             Self::Given(_) => None,
         }
     }
@@ -142,6 +143,12 @@ fn is_mount_point(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
     let found = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
     found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// Secrets in containers are also mounted as folders, read-only.
+fn is_read_only(path: &Path) -> bool {
+    use rustix::fs::{StatVfsMountFlags, statvfs};
+    statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// A command run as root must leave the key readable for the service's user.

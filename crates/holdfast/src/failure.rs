@@ -86,6 +86,14 @@ impl Failure {
         }
     }
 
+    /// Names what it is about, unless the message does.
+    pub fn about(self, what: &str) -> Self {
+        if self.message.starts_with(what) {
+            return self;
+        }
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
     /// Adds an alternative remedy to the message.
     pub fn or_else(self, remedy: &str) -> Self {
         Self { message: format!("{}; {remedy}", self.message), ..self }

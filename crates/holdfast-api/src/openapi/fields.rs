@@ -76,9 +76,8 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
                 set("minLength", json!(min_chars));
             }
         }
-        FieldKind::Choice(choices) => {
-            set("pattern", json!(words::pattern(choices)));
-        }
+        // Below, because the words depend on whether the field can be null.
+        FieldKind::Choice(_) => {}
         FieldKind::Lines { max_items, .. } => {
             set("items", json!({ "type": "string" }));
             set("maxItems", json!(max_items));
@@ -109,5 +108,9 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
         Some(DefaultValue::Text(value)) => drop(set("default", json!(value))),
         None => {}
     }
-    Value::Object(schema)
+    let mut schema = Value::Object(schema);
+    if let FieldKind::Choice(choices) = field.kind {
+        words::restrict(&mut schema, choices);
+    }
+    schema
 }

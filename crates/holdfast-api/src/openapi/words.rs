@@ -51,15 +51,25 @@ fn lists() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
     ]
 }
 
-/// A regular expression that matches these words.
-pub(super) fn pattern(words: &[&str]) -> String {
-    if let [word] = words { format!("^{word}$") } else { format!("^({})$", words.join("|")) }
+/// Restricts a property to these words. If it can also be null, that is a choice of its own: generators make several
+/// types of a list of words that contains null.
+pub(super) fn restrict(property: &mut Value, words: &[&str]) {
+    let can_be_null = property["type"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "null"));
+    if !can_be_null {
+        property["enum"] = json!(words);
+        return;
+    }
+    if let Some(property) = property.as_object_mut() {
+        property.remove("type");
+        let choices = json!([{ "type": "string", "enum": words }, { "type": "null" }]);
+        property.insert("oneOf".to_owned(), choices);
+    }
 }
 
 pub(super) fn add_to(schemas: &mut BTreeMap<String, Value>) {
     for (schema, field, words) in lists() {
         if let Some(property) = schemas.get_mut(schema).and_then(|schema| schema["properties"].get_mut(field)) {
-            property["pattern"] = json!(pattern(&words));
+            restrict(property, &words);
         }
     }
 }
@@ -73,7 +83,7 @@ mod tests {
         let document = crate::openapi::document();
         for (schema, field, _) in lists() {
             let property = &document["components"]["schemas"][schema]["properties"][field];
-            assert!(property["pattern"].is_string(), "{schema}.{field}: {property}");
+            assert!(property["enum"].is_array() || property["oneOf"].is_array(), "{schema}.{field}: {property}");
         }
     }
 }

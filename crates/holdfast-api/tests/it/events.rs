@@ -84,7 +84,7 @@ on_both_engines! {
         let user = app.user("ada").await;
         let task = user.task().await;
         user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
-        for last in ["0-0", "9223372036854775806-1"] {
+        for last in ["0-0", "9223372036854775806-1", "junk"] {
             let mut following = Following::open(&user.client, Some(last)).await;
             assert_eq!(following.event().await.name, "reset", "{last}");
         }

@@ -186,6 +186,42 @@ async fn a_key_from_the_environment_is_rotated_in_two_steps() {
     assert!(error.contains("HOLDFAST_MASTER_KEY"), "{error}");
 }
 
+/// Secrets in containers are also folders that are mounted read-only.
+#[tokio::test]
+async fn a_key_in_a_read_only_folder_is_rotated_in_two_steps() {
+    const OLD: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    const NEW: &str = "HwECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let folder = tempfile::tempdir().unwrap();
+    let (secrets, mounted) = (folder.path().join("secrets"), folder.path().join("mounted"));
+    std::fs::create_dir(&secrets).unwrap();
+    std::fs::create_dir(&mounted).unwrap();
+    std::fs::write(secrets.join("key"), format!("{OLD}\n")).unwrap();
+    let mount = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("mount");
+        command.args(arguments).arg(&mounted).output().is_ok_and(|output| output.status.success())
+    };
+    if !mount(&["--bind", &secrets.display().to_string()]) {
+        eprintln!("skipped: this user may not mount; `cargo xtask test` as root runs it");
+        return;
+    }
+    assert!(mount(&["-o", "remount,bind,ro"]));
+    let key = MasterKeySource::File(mounted.join("key"));
+    let options = holdfast_store::Options { master_key: key, ..given(folder.path(), "") };
+    let now = "2025-01-01T00:00:00Z".parse().unwrap();
+    let store = Store::open(&options, &clock()).await.unwrap();
+    let refused = rotate(&store, now).await;
+    store.close().await;
+    std::fs::write(secrets.join("key"), format!("{NEW}\n{OLD}\n")).unwrap();
+    let store = Store::open(&options, &clock()).await.unwrap();
+    let rotated = rotate(&store, now).await;
+    store.close().await;
+    let unbound = std::process::Command::new("umount").arg(&mounted).status();
+    assert!(unbound.unwrap().success());
+    assert!(refused.unwrap_err().to_string().contains("write a new key on a line before the old one"));
+    assert!(rotated.unwrap().keeps_old_keys);
+    Store::open(&given(folder.path(), NEW), &clock()).await.unwrap().check_master_key().await.unwrap();
+}
+
 /// Secrets in containers are files that are mounted one by one.
 #[tokio::test]
 async fn a_mounted_key_stays_as_it_is() {

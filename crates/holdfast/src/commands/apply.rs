@@ -30,7 +30,7 @@ pub async fn run(settings: &ClientSettings, file: &Path, options: Options, print
         output::print(format_args!("{plan}"));
     }
     if plan.is_empty() {
-        printer.one(&plan.to_json(true), |_| format!("Nothing to do: {} unchanged.", plan.unchanged));
+        printer.one(&plan.to_json(!options.check), |_| format!("Nothing to do: {} unchanged.", plan.unchanged));
         return Ok(());
     }
     let summary = summary(&plan);

@@ -109,8 +109,12 @@ impl Pause {
 
     async fn pass(&mut self) {
         if self.events.is_none() && !self.is_refused {
-            self.events = self.client.events().await.ok();
-            self.is_refused = self.events.is_none();
+            match self.client.events().await {
+                Ok(events) => self.events = Some(events),
+                // It restarts; the next look says more.
+                Err(ClientError::Unreachable { .. }) => {}
+                Err(_) => self.is_refused = true,
+            }
         }
         let Some(events) = &mut self.events else { return tokio::time::sleep(LOOK_EVERY).await };
         match tokio::time::timeout(PROGRESS_EVERY, events.wait()).await {

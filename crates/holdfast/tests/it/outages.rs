@@ -65,12 +65,16 @@ async fn a_full_disk_is_named_and_the_service_recovers() {
     wait_for(&client, 200, "ok").await;
     let filler = disk.fill();
     wait_for(&client, 503, "the disk of the database is full").await;
+    let metrics = client.get("/metrics").await.text;
+    assert!(metrics.contains("\nholdfast_database_up 1\n"), "{metrics}");
+    assert!(metrics.contains("\nholdfast_database_writable 0\n"), "{metrics}");
     // SQLite may have room for some writes in its log.
     while client.post("/api/tags", json!({"label": format!("{:?}", Instant::now())})).await.status == 201 {}
     assert_refused(&client, "the disk of Holdfast's database is full").await;
     assert_doctor(&installation, "full");
     std::fs::remove_file(filler).unwrap();
     wait_for(&client, 200, "ok").await;
+    assert!(client.get("/metrics").await.text.contains("\nholdfast_database_writable 1\n"));
     client.post("/api/tags", json!({"label": "new"})).await.expect(201);
     drop(service);
 }
@@ -168,6 +172,7 @@ async fn a_read_only_postgresql_is_named_and_the_service_recovers() {
     };
     set("on").await;
     wait_for(&client, 503, "the database is read-only").await;
+    assert!(client.get("/metrics").await.text.contains("\nholdfast_database_writable 0\n"));
     assert_refused(&client, "Holdfast's database is read-only").await;
     assert_doctor(&installation, "read-only");
     set("off").await;

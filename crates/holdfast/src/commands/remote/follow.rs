@@ -11,7 +11,8 @@ use crate::output::Printer;
 pub async fn follow(client: &Client, run: &Value, wait: bool, printer: Printer) -> Result<(), Failure> {
     let id = run["id"].as_i64().ok_or_else(|| Failure::other("the service did not return the id of the run"))?;
     if wait {
-        return watch::run(client, id, printer.is_json).await;
+        // It was started, whatever becomes of the waiting.
+        return watch::run(client, id, printer.is_json).await.map_err(|failure| failure.about(&format!("run {id}")));
     }
     printer.one(run, |_| format!("Run {id} is queued; follow it with `holdfast run watch {id}`."));
     Ok(())
