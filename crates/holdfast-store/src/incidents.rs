@@ -222,7 +222,7 @@ pub async fn update_told(tx: &mut Tx, id: IncidentId, tasks: i64, now: Timestamp
     Ok(execute!(tx, sql, tasks, DbTime(now), id.0)? == 1)
 }
 
-/// Records that a stream is told of an incident. Returns false if it was told before.
+/// Records that an incident is reported to a stream. Returns false if it was reported before.
 pub async fn insert_stream(tx: &mut Tx, id: IncidentId, stream: StreamId) -> Result<bool> {
     let sql = "INSERT INTO incident_streams (incident_id, stream_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
     Ok(execute!(tx, sql, id.0, stream.0)? == 1)

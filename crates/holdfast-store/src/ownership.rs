@@ -35,7 +35,7 @@ pub const STAYING: &[&str] = &[
     "ssh_keys",
 ];
 
-/// Tables whose rows are deleted: the former owner was told of the incident, and the new one is told of what still fails.
+/// Tables whose rows are deleted: an incident was reported to the former owner; what still fails is reported anew.
 pub const ENDED: &[&str] = &["incidents"];
 
 /// Moves everything except live runs, which the caller has excluded. Secrets are sealed again, because each is bound to
