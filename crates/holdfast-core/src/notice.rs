@@ -6,7 +6,6 @@ use jiff::{SignedDuration, Timestamp, ToSpan as _, Zoned};
 
 use crate::run::FailureCode;
 use crate::schedule::{Schedule, TimeOfDay};
-use crate::string_enum::UnknownWord;
 
 string_enum! {
     /// What a notice is about. The three heartbeat kinds go to a task's own URL, not to streams.
@@ -111,16 +110,13 @@ impl Trouble {
             Self::Overdue => NoticeKind::Overdue.as_str(),
         }
     }
-}
 
-impl TryFrom<String> for Trouble {
-    type Error = UnknownWord;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
+    pub fn parse(text: &str) -> Option<Self> {
         if text == NoticeKind::Overdue.as_str() {
-            return Ok(Self::Overdue);
+            Some(Self::Overdue)
+        } else {
+            FailureCode::parse(text).map(Self::Failing)
         }
-        FailureCode::try_from(text).map(Self::Failing)
     }
 }
 

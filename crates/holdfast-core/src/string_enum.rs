@@ -38,13 +38,5 @@ macro_rules! string_enum {
                 Self::parse(text).ok_or_else(|| $crate::string_enum::UnknownWord(text.to_owned()))
             }
         }
-
-        impl TryFrom<String> for $name {
-            type Error = $crate::string_enum::UnknownWord;
-
-            fn try_from(text: String) -> Result<Self, Self::Error> {
-                Self::parse(&text).ok_or($crate::string_enum::UnknownWord(text))
-            }
-        }
     };
 }

@@ -177,16 +177,17 @@ pub async fn find_last_size(tx: &mut Tx, task: TaskId, source: &str) -> Result<O
     )
 }
 
-#[derive(sqlx::FromRow)]
-struct MeasuredRow {
-    content: String,
-    source: String,
-    source_server: String,
-    plain_bytes: i64,
-    size_bytes: i64,
-    entries: i64,
-    databases: Option<String>,
-    is_confirmed: bool,
+named_row! {
+    struct MeasuredRow {
+        content: String,
+        source: String,
+        source_server: String,
+        plain_bytes: i64,
+        size_bytes: i64,
+        entries: i64,
+        databases: Option<String>,
+        is_confirmed: bool,
+    }
 }
 
 /// The earlier backups that a new one is compared with.
@@ -283,15 +284,16 @@ pub(crate) async fn fill_source_server(tx: &mut Tx) -> Result<()> {
     Ok(())
 }
 
-#[derive(sqlx::FromRow)]
-struct StoredRow {
-    id: i64,
-    content: String,
-    source: String,
-    source_server: String,
-    is_suspicious: bool,
-    verification: String,
-    is_in_use: bool,
+named_row! {
+    struct StoredRow {
+        id: i64,
+        content: String,
+        source: String,
+        source_server: String,
+        is_suspicious: bool,
+        verification: String,
+        is_in_use: bool,
+    }
 }
 
 /// The backups that retention considers: those of a task that are not deleted, at its current destination or an earlier
@@ -396,13 +398,15 @@ pub async fn find_last_proven(tx: &mut Tx, user: UserId) -> Result<Option<Timest
     Ok(row.and_then(|(at,)| at).map(|at| at.0))
 }
 
-/// What needs a user's attention, apart from tasks.
-#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
-pub struct Needs {
-    pub damaged_backups: i64,
-    pub offline_servers: i64,
-    pub unreachable_destinations: i64,
-    pub undelivered_notices: i64,
+named_row! {
+    /// What needs a user's attention, apart from tasks.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct Needs {
+        pub damaged_backups: i64,
+        pub offline_servers: i64,
+        pub unreachable_destinations: i64,
+        pub undelivered_notices: i64,
+    }
 }
 
 pub async fn count_needs(tx: &mut Tx, user: UserId) -> Result<Needs> {

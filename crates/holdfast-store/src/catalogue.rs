@@ -25,18 +25,18 @@ pub async fn settle_wishes(tx: &mut Tx, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// A destination whose catalogue is due to be written.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct DueRow {
-    #[sqlx(try_from = "i64")]
-    pub id: DestinationId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    wanted_at: DbTime,
-    /// Object key of the last catalogue written there.
-    pub key: Option<String>,
-    /// Object key of a catalogue that is still to be removed: one that was replaced or never recorded as finished.
-    pub pending: Option<String>,
+named_row! {
+    /// A destination whose catalogue is due to be written.
+    #[derive(Debug, Clone)]
+    pub struct DueRow {
+        pub id: DestinationId,
+        pub user_id: UserId,
+        wanted_at: DbTime,
+        /// Object key of the last catalogue written there.
+        pub key: Option<String>,
+        /// Object key of a catalogue that is still to be removed: one that was replaced or never recorded as finished.
+        pub pending: Option<String>,
+    }
 }
 
 /// Claims due destinations until `lease`, so that nobody else writes their catalogues meanwhile: one per owner, and

@@ -5,7 +5,7 @@ use holdfast_core::backup::Verification;
 use holdfast_core::ids::{BackupId, CopyId, DestinationId, UserId};
 use holdfast_core::storage::Format;
 
-use crate::{DbTime, DbWord, Result, StoreError, Tx};
+use crate::{DbTime, Result, StoreError, Tx};
 
 /// A copy as the destination has confirmed it.
 #[derive(Debug, Clone)]
@@ -83,32 +83,27 @@ pub async fn update_verification(
     crate::tasks::update_proven(tx, backup).await
 }
 
-/// A copy that should be at its destination.
-#[derive(Debug, Clone)]
-pub struct StoredCopy {
-    pub backup: BackupId,
-    pub locator: String,
-    pub size_bytes: i64,
-    /// What was found when it was last looked at.
-    pub verification: Verification,
+named_row! {
+    /// A copy that should be at its destination.
+    #[derive(Debug, Clone)]
+    pub struct StoredCopy {
+        pub backup_id: BackupId,
+        pub locator: String,
+        pub size_bytes: i64,
+        /// What was found when it was last looked at.
+        pub verification: Verification,
+    }
 }
 
 /// Everything that should be at a destination, newest first.
 pub async fn list_stored(tx: &mut Tx, destination: DestinationId) -> Result<Vec<StoredCopy>> {
-    let rows = fetch_all!(
+    fetch_all!(
         tx,
-        (i64, String, i64, DbWord<Verification>),
+        StoredCopy,
         "SELECT backup_id, locator, size_bytes, verification FROM backup_copies
          WHERE destination_id = $1 AND remove_after IS NULL AND removed_at IS NULL ORDER BY backup_id DESC",
         destination.0
-    )?;
-    let copy = |(backup, locator, size_bytes, verification): (i64, String, i64, DbWord<Verification>)| StoredCopy {
-        backup: BackupId(backup),
-        locator,
-        size_bytes,
-        verification: verification.0,
-    };
-    Ok(rows.into_iter().map(copy).collect())
+    )
 }
 
 /// How many copies at a destination are missing or damaged.
@@ -129,21 +124,18 @@ pub async fn is_recorded(tx: &mut Tx, destination: DestinationId, locator: &str)
     fetch_scalar!(tx, bool, sql, destination.0, locator)
 }
 
-/// A copy of a deleted backup that is still at its destination.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct DueRow {
-    #[sqlx(try_from = "i64")]
-    pub id: CopyId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    #[sqlx(try_from = "i64")]
-    pub backup_id: BackupId,
-    #[sqlx(try_from = "i64")]
-    pub destination_id: DestinationId,
-    #[sqlx(try_from = "String")]
-    pub format: Format,
-    pub locator: String,
-    pub remove_attempts: i64,
+named_row! {
+    /// A copy of a deleted backup that is still at its destination.
+    #[derive(Debug, Clone)]
+    pub struct DueRow {
+        pub id: CopyId,
+        pub user_id: UserId,
+        pub backup_id: BackupId,
+        pub destination_id: DestinationId,
+        pub format: Format,
+        pub locator: String,
+        pub remove_attempts: i64,
+    }
 }
 
 /// Copies that are due to be removed.

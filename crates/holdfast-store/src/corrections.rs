@@ -6,17 +6,17 @@ use holdfast_core::schedule::Schedule;
 
 use crate::{DbTime, Result, StoreError, Tx, spec};
 
-/// A task whose times may lie too far ahead; its schedule shows whether they do.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct AheadRow {
-    #[sqlx(try_from = "i64")]
-    pub id: TaskId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    pub label: String,
-    pub next_run_at: DbTime,
-    pub overdue_at: Option<DbTime>,
-    spec: String,
+named_row! {
+    /// A task whose times may lie too far ahead; its schedule shows whether they do.
+    #[derive(Debug, Clone)]
+    pub struct AheadRow {
+        pub id: TaskId,
+        pub user_id: UserId,
+        pub label: String,
+        pub next_run_at: DbTime,
+        pub overdue_at: Option<DbTime>,
+        spec: String,
+    }
 }
 
 impl AheadRow {

@@ -8,14 +8,16 @@ use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 
-/// How the backup runs of a period ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, sqlx::FromRow)]
-pub struct Figures {
-    pub successful: i64,
-    pub failed: i64,
-    pub cancelled: i64,
-    /// Total duration of the successful runs.
-    pub busy_micros: i64,
+named_row! {
+    /// How the backup runs of a period ended.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Figures {
+        pub successful: i64,
+        pub failed: i64,
+        pub cancelled: i64,
+        /// Total duration of the successful runs.
+        pub busy_micros: i64,
+    }
 }
 
 impl std::ops::Add for Figures {
@@ -31,14 +33,15 @@ impl std::ops::Add for Figures {
     }
 }
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct DayRow {
-    /// `YYYY-MM-DD` in the user's zone.
-    pub day: String,
-    #[sqlx(flatten)]
-    pub figures: Figures,
-    /// At the end of the day; `None` for days on which it was not recorded.
-    pub stored_bytes: Option<i64>,
+named_row! {
+    #[derive(Debug, Clone)]
+    pub struct DayRow {
+        /// `YYYY-MM-DD` in the user's zone.
+        pub day: String,
+        pub figures: Figures,
+        /// At the end of the day; `None` for days on which it was not recorded.
+        pub stored_bytes: Option<i64>,
+    }
 }
 
 /// Counts backup runs that ended from `from` until before `until`, straight from the index.

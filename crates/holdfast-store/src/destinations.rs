@@ -253,13 +253,15 @@ pub async fn list_inventory_due(tx: &mut Tx, since: Timestamp, limit: i64) -> Re
     Ok(rows.into_iter().map(|(id, owner)| (DestinationId(id), UserId(owner))).collect())
 }
 
-/// What a user has stored at a destination.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct StoredRow {
-    pub label: String,
-    pub kind: String,
-    pub backups: i64,
-    pub bytes: i64,
+named_row! {
+    /// What a user has stored at a destination.
+    #[derive(Debug, Clone)]
+    pub struct StoredRow {
+        pub label: String,
+        pub kind: String,
+        pub backups: i64,
+        pub bytes: i64,
+    }
 }
 
 /// What a user has stored, by destination; those without any backup are left out.

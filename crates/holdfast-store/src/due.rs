@@ -5,17 +5,17 @@ use holdfast_core::ids::{RunId, TaskId, UserId};
 use holdfast_core::run::Trigger;
 use holdfast_core::schedule::Schedule;
 
-use crate::{DbTime, DbWord, Result, StoreError, Tx, spec};
+use crate::{DbTime, Result, StoreError, Tx, spec};
 
-/// A task whose slot has come.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct DueRow {
-    #[sqlx(try_from = "i64")]
-    pub id: TaskId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    pub next_run_at: DbTime,
-    spec: String,
+named_row! {
+    /// A task whose slot has come.
+    #[derive(Debug, Clone)]
+    pub struct DueRow {
+        pub id: TaskId,
+        pub user_id: UserId,
+        pub next_run_at: DbTime,
+        spec: String,
+    }
 }
 
 impl DueRow {
@@ -42,16 +42,16 @@ pub async fn list(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<DueRow>
     fetch_all!(tx, DueRow, sql, DbTime(now), limit)
 }
 
-/// A task whose retry is due.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct RetryRow {
-    #[sqlx(try_from = "i64")]
-    pub id: TaskId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    /// Who requested the run that failed; `None` if that run has been deleted.
-    pub requested_by: Option<DbWord<Trigger>>,
-    pub retry_run_id: Option<i64>,
+named_row! {
+    /// A task whose retry is due.
+    #[derive(Debug, Clone)]
+    pub struct RetryRow {
+        pub id: TaskId,
+        pub user_id: UserId,
+        /// Who requested the run that failed; `None` if that run has been deleted.
+        pub requested_by: Option<Trigger>,
+        pub retry_run_id: Option<i64>,
+    }
 }
 
 /// Tasks whose retry is due, earliest first. Concurrent callers get different tasks.

@@ -13,18 +13,20 @@ pub struct EventPosition {
     pub id: i64,
 }
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct EventRow {
-    pub id: i64,
-    pub position: i64,
-    /// `run`, `backup` or `notice`.
-    pub subject: String,
-    pub subject_id: i64,
-    /// The kind of the run or notice.
-    pub kind: Option<String>,
-    pub status: String,
-    pub task_id: Option<i64>,
-    pub at: DbTime,
+named_row! {
+    #[derive(Debug, Clone)]
+    pub struct EventRow {
+        pub id: i64,
+        pub position: i64,
+        /// `run`, `backup` or `notice`.
+        pub subject: String,
+        pub subject_id: i64,
+        /// The kind of the run or notice.
+        pub kind: Option<String>,
+        pub status: String,
+        pub task_id: Option<i64>,
+        pub at: DbTime,
+    }
 }
 
 impl EventRow {

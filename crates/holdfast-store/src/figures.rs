@@ -4,32 +4,34 @@ use holdfast_core::Timestamp;
 
 use crate::{DbTime, Result, StoreError, Tx};
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct Figures {
-    pub queued: i64,
-    /// When the run that has waited longest was queued.
-    pub queued_since: Option<DbTime>,
-    pub running: i64,
-    /// The earliest slot of any task; it may be in the past.
-    pub next_slot_at: Option<DbTime>,
-    pub tasks: i64,
-    pub tasks_paused: i64,
-    pub tasks_failed: i64,
-    pub tasks_overdue: i64,
-    /// Tasks that are not paused and have never succeeded.
-    pub tasks_without_success: i64,
-    /// Tasks whose old backups are not removed, because a newer one is suspicious.
-    pub tasks_held: i64,
-    pub backups: i64,
-    pub stored_bytes: i64,
-    pub backups_damaged: i64,
-    pub backups_unproven: i64,
-    pub servers_offline: i64,
-    pub destinations_unreachable: i64,
-    pub notices_waiting: i64,
-    pub notices_undelivered: i64,
-    /// Destinations whose catalogue is out of date.
-    pub catalogues_waiting: i64,
+named_row! {
+    #[derive(Debug, Clone)]
+    pub struct Figures {
+        pub queued: i64,
+        /// When the run that has waited longest was queued.
+        pub queued_since: Option<DbTime>,
+        pub running: i64,
+        /// The earliest slot of any task; it may be in the past.
+        pub next_slot_at: Option<DbTime>,
+        pub tasks: i64,
+        pub tasks_paused: i64,
+        pub tasks_failed: i64,
+        pub tasks_overdue: i64,
+        /// Tasks that are not paused and have never succeeded.
+        pub tasks_without_success: i64,
+        /// Tasks whose old backups are not removed, because a newer one is suspicious.
+        pub tasks_held: i64,
+        pub backups: i64,
+        pub stored_bytes: i64,
+        pub backups_damaged: i64,
+        pub backups_unproven: i64,
+        pub servers_offline: i64,
+        pub destinations_unreachable: i64,
+        pub notices_waiting: i64,
+        pub notices_undelivered: i64,
+        /// Destinations whose catalogue is out of date.
+        pub catalogues_waiting: i64,
+    }
 }
 
 pub async fn find(tx: &mut Tx) -> Result<Figures> {

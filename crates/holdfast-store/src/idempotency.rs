@@ -5,15 +5,17 @@ use holdfast_core::{Secret, Timestamp};
 
 use crate::{DbTime, Result, SealContext, Tx};
 
-/// A request that was sent with a key.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct KeyRow {
-    pub id: i64,
-    /// What identifies the request.
-    pub request: String,
-    /// The status of the response; `None` until the request has ended.
-    pub status: Option<i64>,
-    pub location: Option<String>,
+named_row! {
+    /// A request that was sent with a key.
+    #[derive(Debug, Clone)]
+    pub struct KeyRow {
+        pub id: i64,
+        /// What identifies the request.
+        pub request: String,
+        /// The status of the response; `None` until the request has ended.
+        pub status: Option<i64>,
+        pub location: Option<String>,
+    }
 }
 
 /// Forgets a key that was used before `before`.

@@ -5,14 +5,16 @@ use holdfast_core::ids::UserId;
 
 use crate::{DbTime, Result, Tx};
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct IdentityRow {
-    pub id: i64,
-    /// Which provider, and where: the same account at another address is somebody else's.
-    pub provider: String,
-    /// The provider's name for the account; for display only.
-    pub name: String,
-    pub created_at: DbTime,
+named_row! {
+    #[derive(Debug, Clone)]
+    pub struct IdentityRow {
+        pub id: i64,
+        /// Which provider, and where: the same account at another address is somebody else's.
+        pub provider: String,
+        /// The provider's name for the account; for display only.
+        pub name: String,
+        pub created_at: DbTime,
+    }
 }
 
 /// Fails with `Conflict` if the account is already linked to a user, or the user already has one of this provider.

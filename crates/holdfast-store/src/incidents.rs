@@ -6,19 +6,21 @@ use holdfast_core::ids::{DestinationId, IncidentId, ServerId, StreamId, TaskId, 
 use holdfast_core::incident::{FailingTask, IncidentPlace, TELL_AGAIN_GROWTH, TELL_AGAIN_SECS};
 use holdfast_core::run::FailureCode;
 
-use crate::{DbTime, DbWord, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
 /// How many failing tasks are looked at when an incident begins; the others join with their next failure.
 const MOST_TASKS: i64 = 2000;
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-struct IncidentFields {
-    id: i64,
-    user_id: i64,
-    server_id: Option<i64>,
-    destination_id: Option<i64>,
-    code: DbWord<FailureCode>,
-    created_at: DbTime,
+named_row! {
+    #[derive(Debug, Clone)]
+    struct IncidentFields {
+        id: i64,
+        user_id: i64,
+        server_id: Option<i64>,
+        destination_id: Option<i64>,
+        code: FailureCode,
+        created_at: DbTime,
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -37,13 +39,7 @@ impl From<IncidentFields> for IncidentRow {
             (None, Some(id)) => IncidentPlace::Destination(DestinationId(id)),
             (None, None) => IncidentPlace::Servers,
         };
-        Self {
-            id: IncidentId(row.id),
-            user_id: UserId(row.user_id),
-            place,
-            code: row.code.0,
-            created_at: row.created_at,
-        }
+        Self { id: IncidentId(row.id), user_id: UserId(row.user_id), place, code: row.code, created_at: row.created_at }
     }
 }
 

@@ -45,11 +45,12 @@ for_sealed_columns!(names);
 /// Rows re-sealed per transaction: few enough that concurrent requests hardly wait.
 const ROTATE_BATCH: i64 = 200;
 
-#[derive(sqlx::FromRow)]
-struct SealedRow {
-    row: i64,
-    user: i64,
-    sealed: Vec<u8>,
+named_row! {
+    struct SealedRow {
+        row: i64,
+        user: i64,
+        sealed: Vec<u8>,
+    }
 }
 
 /// What a rotation has done.

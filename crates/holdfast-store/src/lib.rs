@@ -7,7 +7,6 @@ mod tx;
 mod condition;
 mod damage;
 mod db_time;
-mod db_word;
 mod error;
 #[macro_use]
 mod suspended;
@@ -71,7 +70,6 @@ pub mod workers;
 
 pub use condition::shrink;
 pub use db_time::DbTime;
-pub use db_word::DbWord;
 pub use error::{ConnectRefusal, StartError, StoreError};
 pub use key_rotation::{Rotated, SEALED_COLUMNS, rotate};
 pub use listing::Listing;

@@ -5,11 +5,13 @@ use holdfast_core::ids::{RunId, UserId};
 use crate::runs::{self, RunRow};
 use crate::{Result, Tx};
 
-/// The counts shown in the corner of every page.
-#[derive(Debug, Clone, Copy, Default, sqlx::FromRow)]
-pub struct LiveCounts {
-    pub running: i64,
-    pub undelivered: i64,
+named_row! {
+    /// The counts shown in the corner of every page.
+    #[derive(Debug, Clone, Copy, Default)]
+    pub struct LiveCounts {
+        pub running: i64,
+        pub undelivered: i64,
+    }
 }
 
 pub async fn count(tx: &mut Tx, user: UserId) -> Result<LiveCounts> {

@@ -7,7 +7,7 @@ use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
 use holdfast_core::page::Page;
 use holdfast_core::run;
 
-use crate::{DbTime, DbWord, Listing, Result, Tx};
+use crate::{DbTime, Listing, Result, Tx};
 
 row_type! {
     pub struct NoticeRow {
@@ -134,17 +134,18 @@ pub async fn list_due_recipients(tx: &mut Tx, now: Timestamp, limit: i64) -> Res
     Ok(rows.iter().filter_map(read).collect())
 }
 
-/// A notice that is claimed for delivery.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct ClaimedNotice {
-    pub id: i64,
-    #[sqlx(try_from = "String")]
-    pub kind: NoticeKind,
-    pub content: String,
-    pub tries: i64,
-    pub is_held: bool,
-    claim: i64,
-    pub created_at: DbTime,
+named_row! {
+    /// A notice that is claimed for delivery.
+    #[derive(Debug, Clone)]
+    pub struct ClaimedNotice {
+        pub id: i64,
+        pub kind: NoticeKind,
+        pub content: String,
+        pub tries: i64,
+        pub is_held: bool,
+        claim: i64,
+        pub created_at: DbTime,
+    }
 }
 
 /// Claims what is due for one recipient until `until`, oldest first; with `only_held`, only what was held back. If
@@ -318,27 +319,27 @@ pub async fn delete_before(tx: &mut Tx, before: Timestamp, limit: i64) -> Result
     )
 }
 
-/// What notices need to know about a task, and its owner's notification preferences.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct Subject {
-    #[sqlx(try_from = "i64")]
-    pub id: TaskId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    pub label: String,
-    pub server_label: String,
-    pub destination_label: String,
-    pub streams_count: i64,
-    pub has_heartbeat: bool,
-    pub next_run_at: Option<DbTime>,
-    /// The trouble that was last reported to users, unless the task has succeeded since.
-    pub told_code: Option<DbWord<Trouble>>,
-    pub told_at: Option<DbTime>,
-    /// The incident that the task is part of and has not recovered from.
-    pub incident_id: Option<i64>,
-    pub timezone: String,
-    pub quiet_from: Option<String>,
-    pub quiet_until: Option<String>,
+named_row! {
+    /// What notices need to know about a task, and its owner's notification preferences.
+    #[derive(Debug, Clone)]
+    pub struct Subject {
+        pub id: TaskId,
+        pub user_id: UserId,
+        pub label: String,
+        pub server_label: String,
+        pub destination_label: String,
+        pub streams_count: i64,
+        pub has_heartbeat: bool,
+        pub next_run_at: Option<DbTime>,
+        /// The trouble that was last reported to users, unless the task has succeeded since.
+        pub told_code: Option<Trouble>,
+        pub told_at: Option<DbTime>,
+        /// The incident that the task is part of and has not recovered from.
+        pub incident_id: Option<i64>,
+        pub timezone: String,
+        pub quiet_from: Option<String>,
+        pub quiet_until: Option<String>,
+    }
 }
 
 pub async fn find_subject(tx: &mut Tx, task: TaskId) -> Result<Option<Subject>> {
@@ -356,13 +357,14 @@ pub async fn find_subject(tx: &mut Tx, task: TaskId) -> Result<Option<Subject>> 
     )
 }
 
-/// A stream and which outcomes are sent to it.
-#[derive(Debug, Clone, Copy, sqlx::FromRow)]
-pub struct Listener {
-    #[sqlx(try_from = "i64")]
-    pub id: StreamId,
-    pub on_success: bool,
-    pub on_failure: bool,
+named_row! {
+    /// A stream and which outcomes are sent to it.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Listener {
+        pub id: StreamId,
+        pub on_success: bool,
+        pub on_failure: bool,
+    }
 }
 
 /// Which streams to find.
@@ -463,14 +465,15 @@ pub async fn note_success(tx: &mut Tx, task: TaskId, overdue_at: Option<Timestam
     Ok(())
 }
 
-/// A task that has had no success for too long.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OverdueRow {
-    #[sqlx(try_from = "i64")]
-    pub id: TaskId,
-    pub overdue_at: DbTime,
-    pub last_success_at: Option<DbTime>,
-    pub running_since: Option<DbTime>,
+named_row! {
+    /// A task that has had no success for too long.
+    #[derive(Debug, Clone)]
+    pub struct OverdueRow {
+        pub id: TaskId,
+        pub overdue_at: DbTime,
+        pub last_success_at: Option<DbTime>,
+        pub running_since: Option<DbTime>,
+    }
 }
 
 /// Overdue tasks that are due for another look. Concurrent callers get different tasks.
@@ -510,18 +513,19 @@ pub async fn move_overdue(tx: &mut Tx, row: &OverdueRow, next: Timestamp) -> Res
     Ok(moved == 1)
 }
 
-/// A token that expires soon and whose owner has not been told. It counts only in the last quarter of its lifetime, so
-/// that one made for a day is not reported at once.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct ExpiringToken {
-    pub id: i64,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    pub name: String,
-    pub expires_at: DbTime,
-    pub timezone: String,
-    pub quiet_from: Option<String>,
-    pub quiet_until: Option<String>,
+named_row! {
+    /// A token that expires soon and whose owner has not been told. It counts only in the last quarter of its lifetime, so
+    /// that one made for a day is not reported at once.
+    #[derive(Debug, Clone)]
+    pub struct ExpiringToken {
+        pub id: i64,
+        pub user_id: UserId,
+        pub name: String,
+        pub expires_at: DbTime,
+        pub timezone: String,
+        pub quiet_from: Option<String>,
+        pub quiet_until: Option<String>,
+    }
 }
 
 pub async fn list_expiring_tokens(

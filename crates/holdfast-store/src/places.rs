@@ -3,14 +3,16 @@
 use holdfast_core::content::Content;
 use holdfast_core::queue::{Extent, Host};
 
-/// A server's address and host key; all fields are `None` for runs that need no server.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub(crate) struct HostRow {
-    host: Option<String>,
-    port: Option<i64>,
-    host_key: Option<String>,
-    jump_host: Option<String>,
-    jump_port: Option<i64>,
+named_row! {
+    /// A server's address and host key; all fields are `None` for runs that need no server.
+    #[derive(Debug, Clone)]
+    pub(crate) struct HostRow {
+        host: Option<String>,
+        port: Option<i64>,
+        host_key: Option<String>,
+        jump_host: Option<String>,
+        jump_port: Option<i64>,
+    }
 }
 
 impl HostRow {

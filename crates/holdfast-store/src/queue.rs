@@ -14,21 +14,22 @@ use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Result, StoreError, Tx, spec};
 
-/// The user, the server and the destination that a run counts against, and what it reads or writes on the server.
-#[derive(Debug, Clone, sqlx::FromRow)]
-struct LoadRow {
-    id: i64,
-    user_id: i64,
-    load_server_id: Option<i64>,
-    load_destination_id: Option<i64>,
-    turn: i64,
-    is_restore: bool,
-    restore_path: Option<String>,
-    restore_database: Option<String>,
-    restore_content: Option<String>,
-    task_spec: Option<String>,
-    #[sqlx(flatten)]
-    host: HostRow,
+named_row! {
+    /// The user, the server and the destination that a run counts against, and what it reads or writes on the server.
+    #[derive(Debug, Clone)]
+    struct LoadRow {
+        id: i64,
+        user_id: i64,
+        load_server_id: Option<i64>,
+        load_destination_id: Option<i64>,
+        turn: i64,
+        is_restore: bool,
+        restore_path: Option<String>,
+        restore_database: Option<String>,
+        restore_content: Option<String>,
+        task_spec: Option<String>,
+        host: HostRow,
+    }
 }
 
 impl LoadRow {
@@ -196,11 +197,13 @@ pub async fn claim(
     runs::list_in_turn(tx, &claimed).await
 }
 
-#[derive(Debug, Clone, Copy, sqlx::FromRow)]
-struct BeatRow {
-    id: i64,
-    lease_epoch: i64,
-    lease_expires_at: i64,
+named_row! {
+    #[derive(Debug, Clone, Copy)]
+    struct BeatRow {
+        id: i64,
+        lease_epoch: i64,
+        lease_expires_at: i64,
+    }
 }
 
 /// The last heartbeat of every running run.
@@ -233,17 +236,19 @@ pub async fn fail_lost(tx: &mut Tx, lost: &lease::Heartbeat, now: Timestamp) -> 
     Ok(row.map(|(epoch,)| epoch))
 }
 
-/// What there is to do at the moment, from a few index look-ups; very cheap when there is nothing.
-#[derive(Debug, Clone, Copy, sqlx::FromRow)]
-pub struct Waiting {
-    pub has_due_task: bool,
-    pub has_queued_run: bool,
-    pub has_running_run: bool,
-    pub has_removal: bool,
-    pub has_upload: bool,
-    pub has_overdue: bool,
-    pub has_summary: bool,
-    pub has_catalogue: bool,
+named_row! {
+    /// What there is to do at the moment, from a few index look-ups; very cheap when there is nothing.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Waiting {
+        pub has_due_task: bool,
+        pub has_queued_run: bool,
+        pub has_running_run: bool,
+        pub has_removal: bool,
+        pub has_upload: bool,
+        pub has_overdue: bool,
+        pub has_summary: bool,
+        pub has_catalogue: bool,
+    }
 }
 
 pub async fn find_waiting(tx: &mut Tx, now: Timestamp) -> Result<Waiting> {

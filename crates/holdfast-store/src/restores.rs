@@ -9,17 +9,18 @@ use holdfast_core::run::RunStatus;
 use crate::places::{HostRow, host_columns, target_extent};
 use crate::{DbTime, Result, Tx};
 
-#[derive(sqlx::FromRow)]
-struct RestoreRow {
-    server_id: i64,
-    overwrite: bool,
-    path: Option<String>,
-    database_name: Option<String>,
-    entries: String,
-    no_owner: bool,
-    numeric_owner: bool,
-    restore_devices: bool,
-    dry_run: bool,
+named_row! {
+    struct RestoreRow {
+        server_id: i64,
+        overwrite: bool,
+        path: Option<String>,
+        database_name: Option<String>,
+        entries: String,
+        no_owner: bool,
+        numeric_owner: bool,
+        restore_devices: bool,
+        dry_run: bool,
+    }
 }
 
 pub async fn insert(tx: &mut Tx, run: RunId, draft: &RestoreDraft) -> Result<()> {
@@ -105,29 +106,28 @@ pub async fn has_written(tx: &mut Tx, run: RunId) -> Result<bool> {
     fetch_scalar!(tx, bool, sql, run.0)
 }
 
-#[derive(sqlx::FromRow)]
-struct WrittenRow {
-    run_id: i64,
-    backup_id: Option<i64>,
-    path: Option<String>,
-    folder: Option<String>,
-    database_name: Option<String>,
-    entries: String,
-    overwrite: bool,
-    found_empty: bool,
-    is_undone: bool,
-    #[sqlx(try_from = "String")]
-    status: RunStatus,
-    finished_at: Option<DbTime>,
-    content: Option<String>,
-    /// The server as it is now, if it still exists; its key may have become known only after the restore began.
-    #[sqlx(flatten)]
-    host: HostRow,
-    written_host: Option<String>,
-    written_port: Option<i64>,
-    written_key: Option<String>,
-    written_jump_host: Option<String>,
-    written_jump_port: Option<i64>,
+named_row! {
+    struct WrittenRow {
+        run_id: i64,
+        backup_id: Option<i64>,
+        path: Option<String>,
+        folder: Option<String>,
+        database_name: Option<String>,
+        entries: String,
+        overwrite: bool,
+        found_empty: bool,
+        is_undone: bool,
+        status: RunStatus,
+        finished_at: Option<DbTime>,
+        content: Option<String>,
+        /// The server as it is now, if it still exists; its key may have become known only after the restore began.
+        host: HostRow,
+        written_host: Option<String>,
+        written_port: Option<i64>,
+        written_key: Option<String>,
+        written_jump_host: Option<String>,
+        written_jump_port: Option<i64>,
+    }
 }
 
 impl WrittenRow {

@@ -4,8 +4,10 @@ use holdfast_core::backup::{DeletedReason, Verification};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::destination::{DestinationSpec, Reachability};
-use holdfast_core::ids::{BackupId, DestinationId, NoticeId, RunId, ServerId, StreamId, TagId, TaskId, UserId};
-use holdfast_core::notice::{NoticeKind, NoticeStatus};
+use holdfast_core::ids::{
+    BackupId, CopyId, DestinationId, NoticeId, RunId, ServerId, StreamId, TagId, TaskId, TokenId, UserId,
+};
+use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
 use holdfast_core::run::{FailureCode, RunKind, RunStatus, Trigger};
 use holdfast_core::server::Connectivity;
 use holdfast_core::source::TaskKind;
@@ -45,12 +47,18 @@ impl<'r> Value<'r> {
 pub(crate) trait AnyRow {
     fn value(&self, index: usize) -> Result<Value<'_>, Error>;
 
+    fn named(&self, column: &str) -> Result<Value<'_>, Error>;
+
     fn count(&self) -> usize;
 }
 
 impl AnyRow for SqliteRow {
     fn value(&self, index: usize) -> Result<Value<'_>, Error> {
         self.try_get_raw(index).map(Value::Sqlite)
+    }
+
+    fn named(&self, column: &str) -> Result<Value<'_>, Error> {
+        self.try_get_raw(column).map(Value::Sqlite)
     }
 
     fn count(&self) -> usize {
@@ -61,6 +69,10 @@ impl AnyRow for SqliteRow {
 impl AnyRow for PgRow {
     fn value(&self, index: usize) -> Result<Value<'_>, Error> {
         self.try_get_raw(index).map(Value::Postgres)
+    }
+
+    fn named(&self, column: &str) -> Result<Value<'_>, Error> {
+        self.try_get_raw(column).map(Value::Postgres)
     }
 
     fn count(&self) -> usize {
@@ -104,6 +116,18 @@ pub(crate) trait FromAnyRow: Sized {
     fn from_any(row: &dyn AnyRow) -> Result<Self, Error>;
 }
 
+/// What a field of a [`named_row`] can be read from: the column of its name, or several columns that belong together.
+pub(crate) trait FromColumns: Sized {
+    fn from_columns(row: &dyn AnyRow, field: &'static str) -> Result<Self, Error>;
+}
+
+impl<T: FromValue> FromColumns for T {
+    fn from_columns(row: &dyn AnyRow, field: &'static str) -> Result<Self, Error> {
+        let decoded = T::from_value(row.named(field)?);
+        decoded.map_err(|source| Error::ColumnDecode { index: field.to_owned(), source })
+    }
+}
+
 impl<T: FromValue> FromValue for Option<T> {
     fn from_value(value: Value<'_>) -> Result<Self, BoxDynError> {
         if value.is_null() { Ok(None) } else { T::from_value(value).map(Some) }
@@ -120,7 +144,7 @@ macro_rules! values {
     )*};
 }
 
-values!(String, i64, bool);
+values!(String, Vec<u8>, i64, bool);
 
 impl FromValue for DbTime {
     fn from_value(value: Value<'_>) -> Result<Self, BoxDynError> {
@@ -157,6 +181,7 @@ text_values!(
     StreamKind = StreamKind::parse,
     NoticeKind = NoticeKind::parse,
     NoticeStatus = NoticeStatus::parse,
+    Trouble = Trouble::parse,
 );
 
 macro_rules! id_values {
@@ -169,7 +194,7 @@ macro_rules! id_values {
     )*};
 }
 
-id_values!(UserId, RunId, TaskId, ServerId, DestinationId, StreamId, BackupId, TagId, NoticeId);
+id_values!(UserId, RunId, TaskId, ServerId, DestinationId, StreamId, BackupId, CopyId, TagId, NoticeId, TokenId,);
 
 /// Lets a type that can be read from any row be used in queries.
 macro_rules! row_of_either {
@@ -179,6 +204,35 @@ macro_rules! row_of_either {
                 <Self as $crate::row::FromAnyRow>::from_any(row)
             }
         }
+    };
+}
+
+/// A row type whose fields are read from the columns of their names. It can be a field of another one; then its columns
+/// are among those of the other.
+macro_rules! named_row {
+    ($(#[$meta:meta])* $visible:vis struct $name:ident {
+        $($(#[$about:meta])* $field_visible:vis $field:ident: $type:ty),* $(,)?
+    }) => {
+        $(#[$meta])*
+        $visible struct $name {
+            $($(#[$about])* $field_visible $field: $type),*
+        }
+
+        impl $crate::row::FromAnyRow for $name {
+            fn from_any(row: &dyn $crate::row::AnyRow) -> std::result::Result<Self, sqlx::Error> {
+                Ok(Self {
+                    $($field: $crate::row::FromColumns::from_columns(row, stringify!($field))?),*
+                })
+            }
+        }
+
+        impl $crate::row::FromColumns for $name {
+            fn from_columns(row: &dyn $crate::row::AnyRow, _: &'static str) -> std::result::Result<Self, sqlx::Error> {
+                $crate::row::FromAnyRow::from_any(row)
+            }
+        }
+
+        row_of_either!($name);
     };
 }
 

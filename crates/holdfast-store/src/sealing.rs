@@ -37,10 +37,11 @@ impl SealContext {
     }
 }
 
-#[derive(sqlx::FromRow)]
-pub(crate) struct DataKeyRow {
-    pub id: i64,
-    pub(crate) wrapped: Vec<u8>,
+named_row! {
+    pub(crate) struct DataKeyRow {
+        pub id: i64,
+        pub(crate) wrapped: Vec<u8>,
+    }
 }
 
 impl Tx {

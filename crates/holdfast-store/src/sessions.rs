@@ -16,14 +16,16 @@ pub struct NewSession<'a> {
     pub expires_at: Timestamp,
 }
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct SessionRow {
-    pub id: i64,
-    pub digest: Vec<u8>,
-    pub device: String,
-    pub address: Option<String>,
-    pub seen_at: DbTime,
-    pub created_at: DbTime,
+named_row! {
+    #[derive(Debug, Clone)]
+    pub struct SessionRow {
+        pub id: i64,
+        pub digest: Vec<u8>,
+        pub device: String,
+        pub address: Option<String>,
+        pub seen_at: DbTime,
+        pub created_at: DbTime,
+    }
 }
 
 pub async fn insert(tx: &mut Tx, new: &NewSession<'_>, now: Timestamp) -> Result<()> {

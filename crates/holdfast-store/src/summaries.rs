@@ -5,29 +5,30 @@ use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::notice::Trouble;
 use holdfast_core::run::FailureCode;
 
-use crate::{DbTime, DbWord, Result, Tx};
+use crate::{DbTime, Result, Tx};
 
-/// A task's week.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct TaskWeek {
-    #[sqlx(try_from = "i64")]
-    pub id: TaskId,
-    pub label: String,
-    pub paused_at: Option<DbTime>,
-    /// The trouble that was last reported to users, unless the task has succeeded since.
-    pub told_code: Option<DbWord<Trouble>>,
-    /// Why its last run failed, if it did.
-    pub last_code: Option<DbWord<FailureCode>>,
-    pub succeeded: i64,
-    pub failed: i64,
-    pub missed: i64,
-    /// Times of the oldest and the newest backup that are not known to be damaged.
-    pub oldest: Option<DbTime>,
-    pub newest: Option<DbTime>,
-    pub damaged: i64,
-    /// Bytes of the newest backup, and of the newest one before the week.
-    pub size: Option<i64>,
-    pub size_before: Option<i64>,
+named_row! {
+    /// A task's week.
+    #[derive(Debug, Clone)]
+    pub struct TaskWeek {
+        pub id: TaskId,
+        pub label: String,
+        pub paused_at: Option<DbTime>,
+        /// The trouble that was last reported to users, unless the task has succeeded since.
+        pub told_code: Option<Trouble>,
+        /// Why its last run failed, if it did.
+        pub last_code: Option<FailureCode>,
+        pub succeeded: i64,
+        pub failed: i64,
+        pub missed: i64,
+        /// Times of the oldest and the newest backup that are not known to be damaged.
+        pub oldest: Option<DbTime>,
+        pub newest: Option<DbTime>,
+        pub damaged: i64,
+        /// Bytes of the newest backup, and of the newest one before the week.
+        pub size: Option<i64>,
+        pub size_before: Option<i64>,
+    }
 }
 
 pub async fn list_task_weeks(

@@ -16,20 +16,21 @@ macro_rules! is_live {
     };
 }
 
-/// What a task's health is derived from.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct TaskHealthRow {
-    #[sqlx(try_from = "i64")]
-    pub id: TaskId,
-    pub last_run_id: Option<i64>,
-    last_status: Option<String>,
-    last_error_code: Option<String>,
-    pub last_warnings: i64,
-    pub last_success_at: Option<DbTime>,
-    pub overdue_since: Option<DbTime>,
-    pub paused_at: Option<DbTime>,
-    pub proven_at: Option<DbTime>,
-    pub is_live: bool,
+named_row! {
+    /// What a task's health is derived from.
+    #[derive(Debug, Clone)]
+    pub struct TaskHealthRow {
+        pub id: TaskId,
+        pub last_run_id: Option<i64>,
+        last_status: Option<String>,
+        last_error_code: Option<String>,
+        pub last_warnings: i64,
+        pub last_success_at: Option<DbTime>,
+        pub overdue_since: Option<DbTime>,
+        pub paused_at: Option<DbTime>,
+        pub proven_at: Option<DbTime>,
+        pub is_live: bool,
+    }
 }
 
 impl TaskHealthRow {
@@ -69,15 +70,17 @@ pub async fn list(tx: &mut Tx, tasks: &[i64]) -> Result<Vec<TaskHealthRow>> {
     })
 }
 
-/// How many of a user's tasks are in the same state. Whether they are running is not considered.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct HealthCount {
-    last_status: Option<String>,
-    is_overdue: bool,
-    is_paused: bool,
-    has_warnings: bool,
-    pub count: i64,
-    pub proven: i64,
+named_row! {
+    /// How many of a user's tasks are in the same state. Whether they are running is not considered.
+    #[derive(Debug, Clone)]
+    pub struct HealthCount {
+        last_status: Option<String>,
+        is_overdue: bool,
+        is_paused: bool,
+        has_warnings: bool,
+        pub count: i64,
+        pub proven: i64,
+    }
 }
 
 impl HealthCount {

@@ -6,30 +6,30 @@ use holdfast_core::scope::ScopeSet;
 
 use crate::{DbTime, Result, Tx};
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct TokenRow {
-    #[sqlx(try_from = "i64")]
-    pub id: TokenId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    pub name: String,
-    pub scopes: String,
-    pub expires_at: Option<DbTime>,
-    pub last_used_at: Option<DbTime>,
-    pub created_at: DbTime,
+named_row! {
+    #[derive(Debug, Clone)]
+    pub struct TokenRow {
+        pub id: TokenId,
+        pub user_id: UserId,
+        pub name: String,
+        pub scopes: String,
+        pub expires_at: Option<DbTime>,
+        pub last_used_at: Option<DbTime>,
+        pub created_at: DbTime,
+    }
 }
 
-/// Everything a request with a token needs, in one row.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct CallerRow {
-    #[sqlx(try_from = "i64")]
-    pub token_id: TokenId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    pub scopes: String,
-    pub expires_at: Option<DbTime>,
-    pub timezone: String,
-    pub is_admin: bool,
+named_row! {
+    /// Everything a request with a token needs, in one row.
+    #[derive(Debug, Clone)]
+    pub struct CallerRow {
+        pub token_id: TokenId,
+        pub user_id: UserId,
+        pub scopes: String,
+        pub expires_at: Option<DbTime>,
+        pub timezone: String,
+        pub is_admin: bool,
+    }
 }
 
 pub struct NewToken<'a> {

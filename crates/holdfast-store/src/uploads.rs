@@ -40,18 +40,17 @@ pub async fn delete(tx: &mut Tx, run: RunId) -> Result<()> {
     Ok(())
 }
 
-/// An upload whose run has ended without making it a backup.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct AbandonedRow {
-    #[sqlx(try_from = "i64")]
-    pub run_id: RunId,
-    #[sqlx(try_from = "i64")]
-    pub user_id: UserId,
-    #[sqlx(try_from = "i64")]
-    pub destination_id: DestinationId,
-    pub object_key: String,
-    pub upload_id: Option<String>,
-    pub cleared_at: Option<DbTime>,
+named_row! {
+    /// An upload whose run has ended without making it a backup.
+    #[derive(Debug, Clone)]
+    pub struct AbandonedRow {
+        pub run_id: RunId,
+        pub user_id: UserId,
+        pub destination_id: DestinationId,
+        pub object_key: String,
+        pub upload_id: Option<String>,
+        pub cleared_at: Option<DbTime>,
+    }
 }
 
 impl AbandonedRow {

@@ -15,24 +15,25 @@ macro_rules! columns {
     };
 }
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct UserRow {
-    #[sqlx(try_from = "i64")]
-    pub id: UserId,
-    pub name: String,
-    pub email: String,
-    pub password_hash: Option<String>,
-    pub timezone: String,
-    pub language: String,
-    pub is_admin: bool,
-    pub weekly_summary_enabled: bool,
-    pub totp_sealed: Option<Vec<u8>>,
-    pub totp_last_step: i64,
-    pub created_at: DbTime,
-    /// Both are set or neither is, as HH:MM.
-    pub quiet_from: Option<String>,
-    pub quiet_until: Option<String>,
-    pub suspended_at: Option<DbTime>,
+named_row! {
+    #[derive(Debug, Clone)]
+    pub struct UserRow {
+        pub id: UserId,
+        pub name: String,
+        pub email: String,
+        pub password_hash: Option<String>,
+        pub timezone: String,
+        pub language: String,
+        pub is_admin: bool,
+        pub weekly_summary_enabled: bool,
+        pub totp_sealed: Option<Vec<u8>>,
+        pub totp_last_step: i64,
+        pub created_at: DbTime,
+        /// Both are set or neither is, as HH:MM.
+        pub quiet_from: Option<String>,
+        pub quiet_until: Option<String>,
+        pub suspended_at: Option<DbTime>,
+    }
 }
 
 impl UserRow {
@@ -283,17 +284,19 @@ pub async fn use_totp_step(tx: &mut Tx, id: UserId, step: i64) -> Result<bool> {
     Ok(used == 1)
 }
 
-/// The figures of `GET /api/user`, counted over the user's own rows.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct Statistics {
-    pub tasks: i64,
-    pub running_tasks: i64,
-    pub logs: i64,
-    pub logs_today: i64,
-    pub servers: i64,
-    pub destinations: i64,
-    pub tags: i64,
-    pub streams: i64,
+named_row! {
+    /// The figures of `GET /api/user`, counted over the user's own rows.
+    #[derive(Debug, Clone)]
+    pub struct Statistics {
+        pub tasks: i64,
+        pub running_tasks: i64,
+        pub logs: i64,
+        pub logs_today: i64,
+        pub servers: i64,
+        pub destinations: i64,
+        pub tags: i64,
+        pub streams: i64,
+    }
 }
 
 pub async fn statistics(tx: &mut Tx, id: UserId, today: Timestamp) -> Result<Statistics> {

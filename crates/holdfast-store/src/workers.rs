@@ -6,24 +6,27 @@ use holdfast_core::run::RunKind;
 
 use crate::{DbTime, Result, Tx};
 
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct WorkerRow {
-    pub name: String,
-    pub version: String,
-    pub started_at: DbTime,
-    pub seen_at: DbTime,
+named_row! {
+    #[derive(Debug, Clone)]
+    pub struct WorkerRow {
+        pub name: String,
+        pub version: String,
+        pub started_at: DbTime,
+        pub seen_at: DbTime,
+    }
 }
 
-/// A run that a worker holds, of any user; it does not say what is backed up.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct LeaseRow {
-    pub id: i64,
-    #[sqlx(try_from = "String")]
-    pub kind: RunKind,
-    pub worker: Option<String>,
-    pub email: String,
-    pub started_at: Option<DbTime>,
-    pub lease_expires_at: Option<DbTime>,
+named_row! {
+    /// A run that a worker holds, of any user; it does not say what is backed up.
+    #[derive(Debug, Clone)]
+    pub struct LeaseRow {
+        pub id: i64,
+        pub kind: RunKind,
+        pub worker: Option<String>,
+        pub email: String,
+        pub started_at: Option<DbTime>,
+        pub lease_expires_at: Option<DbTime>,
+    }
 }
 
 pub async fn upsert(tx: &mut Tx, name: &str, version: &str, started: Timestamp, now: Timestamp) -> Result<()> {

@@ -114,7 +114,7 @@ mod kind_word {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EntryKind, D::Error> {
-        EntryKind::try_from(String::deserialize(deserializer)?).map_err(de::Error::custom)
+        EntryKind::try_from(String::deserialize(deserializer)?.as_str()).map_err(de::Error::custom)
     }
 }
 

@@ -9,7 +9,7 @@ use holdfast_core::run::FailureCode;
 use holdfast_notify::{About, BackupDamaged, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
 use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
 use holdfast_store::runs::RunRow;
-use holdfast_store::{DbTime, DbWord, Tx, backups, destinations, servers, tasks};
+use holdfast_store::{DbTime, Tx, backups, destinations, servers, tasks};
 
 use holdfast_core::clock::later;
 
@@ -59,7 +59,7 @@ fn facts(subject: &Subject) -> TaskFacts<'_> {
 }
 
 fn told(subject: &Subject) -> Option<Told<Trouble>> {
-    Some(Told { what: subject.told_code?.0, at: subject.told_at?.0 })
+    Some(Told { what: subject.told_code?, at: subject.told_at?.0 })
 }
 
 impl Outbox {
@@ -157,7 +157,7 @@ impl Outbox {
             return Ok(());
         }
         let trouble = Trouble::Failing(code);
-        let is_reminder = subject.told_code == Some(DbWord(trouble));
+        let is_reminder = subject.told_code == Some(trouble);
         notices::update_told(tx, task, trouble, now).await?;
         let owner = Owner::of(subject, now);
         let event = new_event();

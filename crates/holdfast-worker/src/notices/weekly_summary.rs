@@ -9,7 +9,7 @@ use holdfast_core::run::FailureCode;
 use holdfast_notify::{DayLine, NoticeContent, Summary, TaskLine};
 use holdfast_store::notices::{self, NewNotice, Recipient};
 use holdfast_store::summaries::{self, TaskWeek};
-use holdfast_store::{DbTime, DbWord, Tx, users};
+use holdfast_store::{DbTime, Tx, users};
 
 use crate::notices::writing::new_event;
 use crate::services::Services;
@@ -127,7 +127,7 @@ fn line(week: &TaskWeek, zone: &Zone) -> TaskLine {
 
 /// The worst thing about a task, if there is one.
 fn attention(week: &TaskWeek) -> Option<String> {
-    let failing = week.last_code.map(|word| word.0).filter(|code| *code != FailureCode::Missed);
+    let failing = week.last_code.filter(|code| *code != FailureCode::Missed);
     if week.newest.is_none() {
         return Some("Nothing can be restored.".to_owned());
     }
@@ -137,7 +137,7 @@ fn attention(week: &TaskWeek) -> Option<String> {
     if let Some(code) = failing {
         return Some(format!("Failing: {}", code.advice()));
     }
-    if week.told_code == Some(DbWord(Trouble::Overdue)) {
+    if week.told_code == Some(Trouble::Overdue) {
         return Some("Overdue: it has had no success for too long.".to_owned());
     }
     if week.paused_at.is_some() {

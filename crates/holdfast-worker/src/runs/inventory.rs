@@ -77,8 +77,8 @@ impl Inventory {
         }
         let mut tx = working.services.app.store.read().await.map_err(of_store)?;
         let on_record = copies::list_stored(&mut tx, self.destination).await.map_err(of_store)?;
-        let on_record: HashSet<BackupId> = on_record.into_iter().map(|copy| copy.backup).collect();
-        self.damaged.retain(|damaged| on_record.contains(&damaged.copy.backup));
+        let on_record: HashSet<BackupId> = on_record.into_iter().map(|copy| copy.backup_id).collect();
+        self.damaged.retain(|damaged| on_record.contains(&damaged.copy.backup_id));
         Ok(())
     }
 }
@@ -109,7 +109,7 @@ impl Job for Inventory {
                     continue;
                 }
             };
-            let (backup, was) = (copy.backup, copy.verification);
+            let (backup, was) = (copy.backup_id, copy.verification);
             match judge(copy, size) {
                 Some(damaged) => self.damaged.push(damaged),
                 None if was == Verification::Missing => self.found_again.push(backup),
@@ -170,11 +170,11 @@ impl Job for Inventory {
         let mut by_task: BTreeMap<Option<TaskId>, Vec<&Damaged>> = BTreeMap::new();
         for damaged in &self.damaged {
             // It may have been deleted meanwhile, or its damage may have been reported before.
-            let Some(row) = backups::find(tx, damaged.copy.backup).await? else { continue };
+            let Some(row) = backups::find(tx, damaged.copy.backup_id).await? else { continue };
             if row.deleted_at.is_some() || damaged.copy.verification == damaged.found {
                 continue;
             }
-            note_state(tx, ending, (damaged.copy.backup, self.destination), damaged.found).await?;
+            note_state(tx, ending, (damaged.copy.backup_id, self.destination), damaged.found).await?;
             by_task.entry(row.task_id).or_default().push(damaged);
         }
         for damaged in by_task.into_values() {
@@ -183,7 +183,7 @@ impl Job for Inventory {
                 0 => first.reason.clone(),
                 count => format!("{} {count} other backups of this task are missing or damaged, too.", first.reason),
             };
-            tell_damaged(tx, ending, first.copy.backup, &reason).await?;
+            tell_damaged(tx, ending, first.copy.backup_id, &reason).await?;
         }
         Ok(())
     }

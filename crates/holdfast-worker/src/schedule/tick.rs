@@ -35,7 +35,7 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
             if !due::drop_retry(&mut tx, task.id).await? {
                 continue;
             }
-            let trigger = task.requested_by.map_or(Trigger::Schedule, |word| word.0);
+            let trigger = task.requested_by.unwrap_or(Trigger::Schedule);
             let subject = RunSubject::Backup(task.id);
             let retry_of = task.retry_run_id.map(RunId);
             let again = NewRun { attempt: 2, retry_of, ..NewRun::new(task.user_id, subject, trigger) };
