@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_core::clock::rfc3339;
 use holdfast_core::{Timestamp, clock, random};
 use holdfast_store::figures::{self, Figures};
-use holdfast_store::{StoreError, settings, workers};
+use holdfast_store::{DamageSigns, StoreError, settings, workers};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,11 +32,13 @@ const LOOK_WAIT: Duration = Duration::from_secs(60);
 /// How long a result is used again, so that clients cannot cause a write with every request.
 const RESULT_AGE: Duration = Duration::from_secs(1);
 
-/// The whole database is checked for damage this long after the start, and this often.
-const FIRST_CHECK: Duration = Duration::from_secs(5);
+/// How often signs of damage are looked for; also how long after the start the whole database is checked first.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// The whole database is checked for damage this often.
 const CHECK_EVERY: Duration = Duration::from_secs(24 * 3600);
-/// How often it is checked while it is damaged, so that a repair is noticed.
-const CHECK_AGAIN: Duration = Duration::from_secs(600);
+/// While the database is damaged, and when a statement runs into damage, it is checked again after this many times the
+/// duration of the last check: soon after a repair, but a large database is not read all the time.
+const CHECK_SHARE: u32 = 10;
 
 /// Whether this process can do its work now.
 pub async fn check(app: &App) -> Vec<Check> {
@@ -97,14 +99,19 @@ async fn in_time<T>(limit: Duration, reading: impl Future<Output = Result<T>>) -
 
 async fn check_database(app: &App) -> Check {
     let written = tokio::time::timeout(WRITE_WAIT, app.store.check_writable(app.now())).await;
-    let slow = || StoreError::Unavailable(format!("it did not accept a write within {} s", WRITE_WAIT.as_secs()));
+    let slow = || match app.store.find_lock_holder() {
+        Some(holder) => StoreError::Locked(holder),
+        None => StoreError::Unavailable(format!("it did not accept a write within {} s", WRITE_WAIT.as_secs())),
+    };
     let Err(error) = written.unwrap_or_else(|_| Err(slow())) else { return Check::new("database", None) };
     let problem = match &error {
         StoreError::DiskFull(_) => "the disk of the database is full; free some space",
         StoreError::ReadOnly(_) => "the database is read-only; make it writable again",
         StoreError::Damaged(_) => "the database is damaged; run `holdfast doctor`",
         StoreError::Gone(_) => "the file of the database was moved or deleted; stop Holdfast and put it back",
-        StoreError::Unavailable(_) => "the database does not answer",
+        StoreError::Locked(_) => "the database is locked by another process; end that process",
+        StoreError::Unavailable(_) if app.store.is_sqlite() => "the database does not answer; look into its disk",
+        StoreError::Unavailable(_) => "the database does not answer; start PostgreSQL, or look into the network to it",
         StoreError::Refused { refusal, .. } => refusal.advice(),
         StoreError::Unreadable(_) => "the database cannot be read or written; look into its disk, mount and quota",
         StoreError::Conflict
@@ -117,26 +124,63 @@ async fn check_database(app: &App) -> Check {
     Check { detail: Some(error.to_string()), ..Check::new("database", Some(problem.to_owned())) }
 }
 
-/// Checks the database for damage once a day, and again when a statement runs into it, until `stop`.
+/// Checks the database for damage once a day, and when there is a sign of it, until `stop`.
 pub async fn watch_database(app: Arc<App>, stop: CancellationToken) {
-    let mut wait = FIRST_CHECK;
+    let (mut last, mut is_noticed): (Option<Checked>, bool) = (None, false);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(wait) => {}
-            () = app.store.damage_noticed(), if wait == CHECK_EVERY => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = app.store.damage_noticed(), if !is_noticed => is_noticed = true,
         }
-        wait = match app.store.find_damage(app.now()).await {
-            Ok(None) => CHECK_EVERY,
-            Ok(Some(damage)) => {
+        // While the database is away, nothing can be checked.
+        let Ok(signs) = app.store.find_damage_signs().await else { continue };
+        if last.as_ref().is_some_and(|last| !last.is_due_again(signs, is_noticed)) {
+            continue;
+        }
+        is_noticed = false;
+        let begun = Instant::now();
+        let was_damaged = last.is_some_and(|last| last.is_damaged);
+        let is_damaged = find_damage(&app, was_damaged).await;
+        last = Some(Checked { signs, is_damaged, took: begun.elapsed(), ended: Instant::now() });
+    }
+}
+
+/// Whether the database is damaged, or could not be checked. Damage is logged once.
+async fn find_damage(app: &App, was_damaged: bool) -> bool {
+    match app.store.find_damage(app.now()).await {
+        Ok(None) => {
+            if was_damaged {
+                tracing::info!("the whole database was read, and no damage was found");
+            }
+            false
+        }
+        Ok(Some(damage)) => {
+            if !was_damaged {
                 tracing::error!(damage, "the database is damaged");
-                CHECK_AGAIN
             }
-            Err(error) => {
-                tracing::warn!(%error, "the database could not be checked for damage");
-                CHECK_AGAIN
-            }
-        };
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the database could not be checked for damage");
+            true
+        }
+    }
+}
+
+/// The last check of the whole database.
+struct Checked {
+    signs: DamageSigns,
+    is_damaged: bool,
+    took: Duration,
+    ended: Instant,
+}
+
+impl Checked {
+    fn is_due_again(&self, signs: DamageSigns, is_noticed: bool) -> bool {
+        let is_suspicious = self.is_damaged || is_noticed || self.signs != signs;
+        let wait = if is_suspicious { self.took.saturating_mul(CHECK_SHARE).min(CHECK_EVERY) } else { CHECK_EVERY };
+        self.ended.elapsed() >= wait
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::io;
 
-/// `Unavailable` is temporary and becomes a 503, as do `Refused`, `Unreadable`, `DiskFull`, `ReadOnly`, `Damaged` and
-/// `Gone`, which an operator can resolve; `Conflict` is a unique value that is taken; `InUse` is a row that others refer to; `NotText` is a text that
-/// PostgreSQL cannot store, which is the client's fault; `Sealed` is a secret that cannot be opened; `Broken` is a bug
-/// in Holdfast.
+/// `Unavailable` is temporary and becomes a 503, as do `Locked`, `Refused`, `Unreadable`, `DiskFull`, `ReadOnly`,
+/// `Damaged` and `Gone`, which an operator can resolve; `Conflict` is a unique value that is taken; `InUse` is a row that
+/// others refer to; `NotText` is a text that PostgreSQL cannot store, which is the client's fault; `Sealed` is a secret
+/// that cannot be opened; `Broken` is a bug in Holdfast.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the database is not available: {0}")]
     Unavailable(String),
+    #[error("the database is locked by another process: {0}")]
+    Locked(String),
     #[error("{}: {text}", .refusal.advice())]
     Refused { refusal: ConnectRefusal, text: String },
     #[error("the database cannot be read or written: {0}")]
@@ -39,6 +41,7 @@ impl StoreError {
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::Unavailable(_)
+            | Self::Locked(_)
             | Self::Refused { .. }
             | Self::Unreadable(_)
             | Self::DiskFull(_)
@@ -130,6 +133,7 @@ impl From<sqlx::Error> for StoreError {
                 _ if is_disk_full(database.code().as_deref()) => Self::DiskFull(database.message().to_owned()),
                 _ if is_read_only(database.code().as_deref()) => Self::ReadOnly(database.message().to_owned()),
                 _ if is_damaged(database.code().as_deref()) => Self::Damaged(database.message().to_owned()),
+                _ if is_locked(database.code().as_deref()) => Self::Locked(database.message().to_owned()),
                 _ if is_unreadable(database.code().as_deref()) => Self::Unreadable(database.message().to_owned()),
                 _ => match ConnectRefusal::of(database.code().as_deref()) {
                     Some(refusal) => Self::Refused { refusal, text: database.message().to_owned() },
@@ -176,11 +180,15 @@ fn is_unreadable(code: Option<&str>) -> bool {
     sqlite_code(code) == Some(10)
 }
 
-/// SQLite: busy, locked, cannot open. PostgreSQL: connection, transaction rollback, resources, operator
-/// intervention, lock timeout.
+/// SQLite: busy, locked.
+fn is_locked(code: Option<&str>) -> bool {
+    matches!(sqlite_code(code), Some(5 | 6))
+}
+
+/// SQLite: cannot open. PostgreSQL: connection, transaction rollback, resources, operator intervention, lock timeout.
 fn is_passing(code: Option<&str>) -> bool {
     if let Some(number) = sqlite_code(code) {
-        return matches!(number, 5 | 6 | 14);
+        return number == 14;
     }
     let classes = ["08", "40", "53", "57"];
     code.is_some_and(|code| code == "55P03" || classes.iter().any(|class| code.starts_with(class)))
@@ -192,7 +200,8 @@ mod tests {
 
     #[test]
     fn temporary_errors_are_distinguished_from_bugs() {
-        for code in ["5", "517", "57P01", "08006", "40P01", "53300", "55P03"] {
+        assert!(["5", "517", "6"].iter().all(|code| is_locked(Some(code)) && !is_passing(Some(code))));
+        for code in ["14", "57P01", "08006", "40P01", "53300", "55P03"] {
             assert!(is_passing(Some(code)), "{code}");
         }
         for code in ["1", "10", "778", "19", "42601", "23505", "22021"] {

@@ -6,6 +6,7 @@
 mod tx;
 mod condition;
 mod damage;
+mod database_file;
 mod db_time;
 mod error;
 #[macro_use]
@@ -68,7 +69,7 @@ pub mod uploads;
 pub mod users;
 pub mod workers;
 
-pub use condition::shrink;
+pub use condition::{DamageSigns, shrink};
 pub use db_time::DbTime;
 pub use error::{ConnectRefusal, StartError, StoreError};
 pub use key_rotation::{Rotated, SEALED_COLUMNS, rotate};

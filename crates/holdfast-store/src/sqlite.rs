@@ -13,6 +13,7 @@ use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, Sql
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{Mutex, Notify, OwnedMutexGuard, oneshot};
 
+use crate::database_file::DatabaseFile;
 use crate::error::{StartError, StoreError};
 use crate::options::{Migrations, Options};
 use crate::pool::{self, Pool};
@@ -39,6 +40,7 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
                 "{shown} is damaged, or is not a SQLite database; put back a copy of the data folder, or recover \
                  with `holdfast bootstrap`"
             )),
+            StoreError::Locked(text) => locked_at_start(path, &text),
             error => StartError::Database(format!("cannot open the SQLite database {shown}: {error}")),
         }
     };
@@ -63,6 +65,15 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
     let size = options.max_connections.min((cores + 1).min(MAX_READERS) as u32);
     let readers = pool::open(connect.pragma("query_only", "1"), size, options.acquire_timeout);
     Ok((readers, Writer::start(connection)))
+}
+
+/// Another process holds the database, and has not let go of it for long.
+pub(crate) fn locked_at_start(path: &Path, text: &str) -> StartError {
+    let holder = DatabaseFile::new(path).find_lock_holder().unwrap_or_else(|| text.to_owned());
+    StartError::Database(format!(
+        "the SQLite database {} is locked by another process: {holder}; end that process, and try again",
+        path.display()
+    ))
 }
 
 /// The files of a SQLite database.

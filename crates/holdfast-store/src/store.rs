@@ -9,8 +9,9 @@ use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use sqlx::sqlite::SqliteConnectOptions;
 
-use crate::condition::{self, DatabaseFile};
+use crate::condition::{self, DamageSigns};
 use crate::damage::Damage;
+use crate::database_file::DatabaseFile;
 use crate::error::{StartError, StoreError};
 use crate::options::{Migrations, Options, sqlite_path};
 use crate::pool::{self, Pool};
@@ -44,7 +45,7 @@ impl Store {
             let mut tx = Tx::read_sqlite(readers, sealer.clone(), damage.clone()).await?;
             snapshot::before_migration(&mut tx, &options.url).await?;
         }
-        let mut tx = pools.begin(sealer, damage.clone()).await?;
+        let mut tx = pools.begin_first(sealer, damage.clone()).await?;
         sealing::check_master_key(&mut tx, &options.master_key).await?;
         migrate::run(&mut tx, options.migrations, clock.now()).await?;
         // Check again: another process that started at the same time may have created the keys meanwhile.
@@ -107,6 +108,19 @@ impl Store {
         }
         condition::write(self.begin().await?, now).await?;
         self.damage.seen().map_or(Ok(()), |text| Err(StoreError::Damaged(text)))
+    }
+
+    /// The process that keeps this one from writing to SQLite, as far as it can be told.
+    pub fn find_lock_holder(&self) -> Option<String> {
+        match &self.pools {
+            Pools::Sqlite { file, .. } => file.find_lock_holder(),
+            Pools::Postgres { .. } => None,
+        }
+    }
+
+    /// What tells, without a check of the whole database, that it should be checked again.
+    pub async fn find_damage_signs(&self) -> Result<DamageSigns> {
+        condition::find_signs(&mut self.read().await?).await
     }
 
     /// Checks the whole database for damage, which takes long for a large one, and remembers the result.
@@ -187,9 +201,19 @@ impl Pools {
         let first = pool::acquire(&pool).await;
         first.map(drop).map_err(|error| match error {
             StoreError::Refused { .. } => StartError::Database(error.to_string()),
-            error => StartError::Database(format!("cannot reach PostgreSQL: {error}")),
+            error => StartError::Database(format!(
+                "cannot reach PostgreSQL: {error}; start it, or correct HOLDFAST_DATABASE_URL"
+            )),
         })?;
         Ok(Self::Postgres { pool, connect: Box::new(connect) })
+    }
+
+    /// Begins the first unit of work, which may find that another process has locked the database.
+    async fn begin_first(&self, sealer: Arc<Sealer>, damage: Arc<Damage>) -> std::result::Result<Tx, StartError> {
+        self.begin(sealer, damage).await.map_err(|error| match (self, error) {
+            (Self::Sqlite { file, .. }, StoreError::Locked(text)) => sqlite::locked_at_start(file.path(), &text),
+            (_, error) => error.into(),
+        })
     }
 
     fn begin(&self, sealer: Arc<Sealer>, damage: Arc<Damage>) -> BoxFuture<'_, Result<Tx>> {

@@ -31,7 +31,7 @@ pub use identity_server::{CLIENT_ID, CLIENT_SECRET, IdentityServer};
 pub use mail_server::{Mail, MailServer};
 pub use mariadb::MariaDbServer;
 pub use password_server::{PasswordMethod, PasswordServer};
-pub use postgres::PostgresServer;
+pub use postgres::{PausedPostgres, PostgresServer};
 pub use proxy::FaultProxy;
 pub use receiver::{Answer, Received, Receiver};
 pub use s3_server::{Fault, S3Server};

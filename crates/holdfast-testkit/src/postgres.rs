@@ -30,6 +30,15 @@ impl PostgresServer {
 
     /// With `durable`, `fsync` is on as in production; most tests do not need that.
     pub fn start(durable: bool) -> Self {
+        Self::create(durable, &[])
+    }
+
+    /// Its data has checksums, so that it notices damaged pages.
+    pub fn start_with_checksums() -> Self {
+        Self::create(false, &["--data-checksums"])
+    }
+
+    fn create(durable: bool, options: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("holdfast-pg-").tempdir().expect("a temporary folder").keep();
         let bin = find_bin();
         let user = unprivileged_user();
@@ -40,7 +49,7 @@ impl PostgresServer {
         let data = folder.join("data");
         let mut initdb = Command::new(bin.join("initdb"));
         initdb.args(["--no-sync", "--auth=trust", "--username=holdfast", "--encoding=UTF8", "--no-locale", "-D"]);
-        initdb.arg(&data).current_dir(&folder);
+        initdb.arg(&data).args(options).current_dir(&folder);
         if let Some((uid, gid)) = user {
             initdb.uid(uid).gid(gid);
         }
@@ -82,6 +91,32 @@ impl PostgresServer {
         self.service = Some(service);
     }
 
+    /// Stops the server and the processes of its connections until the result is dropped: whoever connects gets no
+    /// answer.
+    pub fn pause(&self) -> PausedPostgres {
+        let main = std::fs::read_to_string(self.folder.join("pid")).expect("it is running");
+        let main = main.trim().to_owned();
+        signal("STOP", std::slice::from_ref(&main));
+        // It cannot start further ones now.
+        let children = std::fs::read_to_string(format!("/proc/{main}/task/{main}/children")).expect("Linux");
+        let mut processes = vec![main];
+        processes.extend(children.split_whitespace().map(str::to_owned));
+        signal("STOP", &processes);
+        PausedPostgres(processes)
+    }
+
+    /// The folder with its data, while it is stopped.
+    pub fn data_folder(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// Makes the user of the server the owner of a folder.
+    pub fn give(&self, folder: &Path) {
+        if let Some((uid, gid)) = self.user {
+            std::os::unix::fs::chown(folder, Some(uid), Some(gid)).expect("root can give folders away");
+        }
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -99,6 +134,21 @@ impl PostgresServer {
         connection.execute(create).await.expect("a new database");
         self.url(&name)
     }
+}
+
+/// The processes of a paused server, which continue when it is dropped.
+pub struct PausedPostgres(Vec<String>);
+
+impl Drop for PausedPostgres {
+    fn drop(&mut self) {
+        // Errors are ignored: this may be the end of a test that failed.
+        Command::new("kill").arg("-CONT").args(&self.0).status().ok();
+    }
+}
+
+fn signal(name: &str, processes: &[String]) {
+    let sent = Command::new("kill").arg(format!("-{name}")).args(processes).status();
+    assert!(sent.is_ok_and(|status| status.success()), "a process of PostgreSQL is gone");
 }
 
 /// The binaries of the newest installed PostgreSQL; Debian keeps them off the path.

@@ -15,7 +15,7 @@ mod doctor;
 mod elsewhere;
 /// Resources managed from the command line.
 mod manage;
-/// Databases that cannot be used: readiness and the doctor name the cause.
+/// Databases that cannot be used: readiness and the doctor name the cause, and the service recovers by itself.
 mod outages;
 /// Output that cannot be written.
 mod output;
