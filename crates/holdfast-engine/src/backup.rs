@@ -31,7 +31,7 @@ impl Engine {
         let Opened { store, identity } = self.settings.destination.open(&plan.destination).await?;
         let store: Arc<dyn BlobStore> = Arc::new(Metered::new(store, context.progress.clone()));
         let (writer, connection) = tokio::try_join!(
-            formats::of(plan.format).begin(self, plan, store),
+            formats::of(plan.storage.format).begin(self, plan, store),
             connect(&plan.server, &self.settings.remote, context)
         )?;
         let input = self.input_of(&connection, plan, context).await?;
@@ -70,7 +70,7 @@ impl Engine {
         }
         Ok(BackupReport {
             content,
-            format: plan.format,
+            format: plan.storage.format,
             locator: written.locator,
             stored_bytes: packed.stored_bytes,
             stored_sha256: packed.stored_sha256,

@@ -72,7 +72,7 @@ async fn find_answering(
 ) -> Result<&'static dyn Dialect> {
     let mut fitting = Vec::new();
     for &dialect in installed {
-        if dialect.has(at, &source.login, source.name.as_deref()).await? {
+        if dialect.has(at, &source.login, source.database.name.as_deref()).await? {
             fitting.push(dialect);
         }
     }

@@ -12,15 +12,15 @@ pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 pub struct EngineError {
     pub code: FailureCode,
     pub message: String,
-    /// The error number that a MySQL client reported.
-    pub mysql_error: Option<u16>,
+    /// The number of the error that a database client reported, if its engine numbers them.
+    pub number: Option<u16>,
     /// Whether a server's output exceeded the limit.
     pub is_too_long: bool,
 }
 
 impl EngineError {
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), mysql_error: None, is_too_long: false }
+        Self { code, message: message.into(), number: None, is_too_long: false }
     }
 
     /// The same error with a different message.
@@ -29,10 +29,10 @@ impl EngineError {
         Self { message: message.into(), ..self.clone() }
     }
 
-    /// Whether a MySQL client reported one of these errors. The message is never searched for the number: it contains
+    /// Whether a database client reported one of these errors. The message is never searched for the number: it contains
     /// names, which anybody can choose.
-    pub(crate) fn is_mysql_error(&self, numbers: &[u16]) -> bool {
-        self.mysql_error.is_some_and(|number| numbers.contains(&number))
+    pub(crate) fn has_number(&self, numbers: &[u16]) -> bool {
+        self.number.is_some_and(|number| numbers.contains(&number))
     }
 
     pub fn internal(message: impl std::fmt::Display) -> Self {

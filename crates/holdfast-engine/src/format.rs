@@ -89,7 +89,7 @@ impl ResolvedSource<'_> {
     pub(crate) fn content(self) -> Content {
         match self {
             Self::Files(_) => Content::Files,
-            Self::Database(dialect, source) => Content::of_database(dialect.engine(), source.name.is_some()),
+            Self::Database(dialect, source) => Content::of_database(dialect.engine(), source.database.name.is_some()),
         }
     }
 

@@ -38,7 +38,7 @@ const LONGEST_NAME: usize = 128;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerFacts {
-    pub databases: Vec<DatabaseFacts>,
+    pub databases: Vec<DumpedDatabase>,
     /// Views may read from any database, so they are created after all of them.
     pub views: Vec<View>,
     /// Routines may run as a role, which must exist when they are created.
@@ -48,7 +48,7 @@ pub(crate) struct ServerFacts {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DatabaseFacts {
+pub(crate) struct DumpedDatabase {
     pub name: String,
     #[serde(flatten)]
     pub set_up: MysqlFacts,
@@ -274,7 +274,7 @@ mod tests {
                 comment: None,
                 has_definitions: false,
             };
-            let databases = vec![DatabaseFacts { name: name.into(), set_up }];
+            let databases = vec![DumpedDatabase { name: name.into(), set_up }];
             let facts =
                 ServerFacts { databases, views: vec![view(statement)], has_accounts: true, ..Default::default() };
             serde_json::to_vec(&facts).unwrap()
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_server_has_its_definitions_as_data_in_all_databases_or_in_none() {
-        let database = |name: &str, has_definitions| DatabaseFacts {
+        let database = |name: &str, has_definitions| DumpedDatabase {
             name: name.into(),
             set_up: MysqlFacts {
                 character_set: "utf8mb4".into(),

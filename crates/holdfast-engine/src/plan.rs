@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use holdfast_core::backup::RestoreOptions;
 use holdfast_core::content::Content;
+use holdfast_core::database::DatabaseEngine;
 use holdfast_core::destination::DestinationIdentity;
-use holdfast_core::storage::Format;
+use holdfast_core::storage::{Format, Storage};
 use holdfast_core::{Secret, Timestamp};
 
 use crate::archive::Counted;
@@ -28,7 +29,9 @@ impl Source {
         match self {
             Self::Files(files) => files.path.clone(),
             Self::Database(database) => {
-                let place = database.path.as_ref().or(database.name.as_ref());
+                let is_file = database.engine.is_some_and(DatabaseEngine::is_file);
+                let path = database.database.path.as_ref().filter(|_| is_file);
+                let place = path.or(database.database.name.as_ref());
                 place.cloned().unwrap_or_else(|| "all databases".to_owned())
             }
         }
@@ -42,9 +45,7 @@ pub struct BackupPlan {
     pub destination: DestinationPlan,
     pub password: Option<Secret>,
     pub label: String,
-    pub format: Format,
-    pub store_path: String,
-    pub appended: Option<String>,
+    pub storage: Storage,
     pub started_at: Timestamp,
     /// Plain bytes and files of the previous backup, as an estimate for this one.
     pub last: Option<(u64, u64)>,

@@ -13,6 +13,9 @@ use crate::egress::Egress;
 use crate::error::{EngineError, Result};
 use crate::ssh::{Connection, Control, Exit, Process, SshError, Stderr, Stdout, Target, Timeouts};
 
+/// How long removing what a failed restore created may take.
+pub(crate) const CLEANING_UP: Duration = Duration::from_secs(20);
+
 /// A server as specified in a plan.
 #[derive(Clone)]
 pub struct Server {

@@ -15,6 +15,7 @@ pub(crate) mod patterns;
 pub(crate) mod postgres;
 pub(crate) mod postgres_server;
 pub(crate) mod sftp;
+pub(crate) mod tool;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use holdfast_app::{App, AppError, Result, ssh_key};
 use holdfast_core::Secret;
 use holdfast_core::backup::{RestoreDraft, RestoreTarget, server_address};
-use holdfast_core::database::DatabaseEngine;
 use holdfast_core::ids::{BackupId, DestinationId, ServerId, TaskId, UserId};
 use holdfast_core::probe::Question;
 use holdfast_core::source::SourceSpec;
@@ -57,9 +56,7 @@ impl Planner {
             destination,
             password,
             label: settings.label.clone(),
-            format: settings.spec.storage.format,
-            store_path: settings.spec.storage.path.clone(),
-            appended: settings.spec.storage.appended_filename.clone(),
+            storage: settings.spec.storage.clone(),
             started_at: app.now(),
             last: last.map(|(bytes, files)| (count(bytes), count(files))),
         };
@@ -146,9 +143,7 @@ impl Planner {
             SourceSpec::Files(files) => Source::Files(files.clone()),
             SourceSpec::Database { engine, source } => Source::Database(DatabasePlan {
                 engine: *engine,
-                name: source.name.clone(),
-                path: source.path.clone().filter(|_| engine.is_some_and(DatabaseEngine::is_file)),
-                excluded_tables: source.excluded_tables.clone(),
+                database: source.clone(),
                 login: self.login(app, server).await?,
             }),
         })

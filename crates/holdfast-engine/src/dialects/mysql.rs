@@ -15,8 +15,9 @@ use crate::plan::RestoreReport;
 use crate::remote::Remote;
 use crate::restore::database_messages::name_too_long;
 use crate::source::PlainSink;
-use crate::source::database::{DatabasePlan, Login, answered};
-use crate::source::mysql::{MYSQL_DUMP, mysql_text, query};
+use crate::source::database::{DatabasePlan, Login};
+use crate::source::mysql::{MYSQL_DUMP, mysql_text, query, tool};
+use crate::source::tool::answered;
 use crate::source::{mysql_database, mysql_server};
 
 pub(super) struct Mysql;
@@ -47,16 +48,17 @@ impl Dialect for Mysql {
 
     async fn list(&self, at: Remote<'_>, login: &Login) -> Result<Listed> {
         let answer = query(at, login, DATABASES).await?;
-        Ok(answered(answer, CLIENT, at.context).map(|answer| counted_lines(&answer.stdout)))
+        Ok(answered(answer, tool(CLIENT), at.context).map(|answer| counted_lines(&answer.stdout)))
     }
 
     async fn size(&self, at: Remote<'_>, source: &DatabasePlan) -> Result<Size> {
         const TABLES: &str =
             "SELECT COUNT(*), COALESCE(SUM(data_length + index_length), 0) FROM information_schema.tables";
-        let of_one = source.name.as_ref().map(|name| format!("{TABLES} WHERE table_schema = {}", mysql_text(name)));
+        let of_one =
+            source.database.name.as_ref().map(|name| format!("{TABLES} WHERE table_schema = {}", mysql_text(name)));
         let sql = of_one.as_deref().unwrap_or(DATABASES);
-        let answer = answered(query(at, &source.login, sql).await?, CLIENT, at.context)?;
-        Ok(size_of(&answer.stdout, source.name.is_some()))
+        let answer = answered(query(at, &source.login, sql).await?, tool(CLIENT), at.context)?;
+        Ok(size_of(&answer.stdout, source.database.name.is_some()))
     }
 
     async fn describe(&self, at: Remote<'_>, source: &DatabasePlan, manifest: &mut Manifest) -> Result<()> {
@@ -65,7 +67,7 @@ impl Dialect for Mysql {
     }
 
     async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
-        match &source.name {
+        match &source.database.name {
             Some(name) => mysql_database::send(at, source, name, sink).await,
             None => mysql_server::send(at, source, sink).await,
         }

@@ -15,9 +15,10 @@ use crate::plan::RestoreReport;
 use crate::remote::Remote;
 use crate::restore::database_messages::{is_of_the_server, name_too_long};
 use crate::source::PlainSink;
-use crate::source::database::{DatabasePlan, Login, answered};
-use crate::source::postgres::{self, query};
+use crate::source::database::{DatabasePlan, Login};
+use crate::source::postgres::{self, query, tool};
 use crate::source::postgres_server;
+use crate::source::tool::answered;
 
 pub(super) struct Postgresql;
 
@@ -53,19 +54,19 @@ impl Dialect for Postgresql {
 
     async fn list(&self, at: Remote<'_>, login: &Login) -> Result<Listed> {
         let answer = query(at, login, FIRST, DATABASES).await?;
-        Ok(answered(answer, CLIENT, at.context).map(|answer| counted_lines(&answer.stdout)))
+        Ok(answered(answer, tool(CLIENT), at.context).map(|answer| counted_lines(&answer.stdout)))
     }
 
     async fn size(&self, at: Remote<'_>, source: &DatabasePlan) -> Result<Size> {
-        let (database, sql) = source.name.as_deref().map_or((FIRST, DATABASES), |name| (name, TABLES));
-        let answer = answered(query(at, &source.login, database, sql).await?, CLIENT, at.context)?;
-        Ok(size_of(&answer.stdout, source.name.is_some()))
+        let (database, sql) = source.database.name.as_deref().map_or((FIRST, DATABASES), |name| (name, TABLES));
+        let answer = answered(query(at, &source.login, database, sql).await?, tool(CLIENT), at.context)?;
+        Ok(size_of(&answer.stdout, source.database.name.is_some()))
     }
 
     async fn describe(&self, at: Remote<'_>, source: &DatabasePlan, manifest: &mut Manifest) -> Result<()> {
         const NOT_TOLD: &str = "Encoding, owner, privileges and settings of the database are not in this backup";
         // For a whole server, these facts are in its archive.
-        if let Some(name) = &source.name {
+        if let Some(name) = &source.database.name {
             let asked = postgres_server::ask_database(at, &source.login, name).await;
             manifest.postgres = unless_cancelled(asked, at.context, NOT_TOLD)?.map(Box::new);
         }
@@ -73,7 +74,7 @@ impl Dialect for Postgresql {
     }
 
     async fn dump(&self, at: Remote<'_>, source: &DatabasePlan, sink: &mut PlainSink) -> Result<()> {
-        match &source.name {
+        match &source.database.name {
             Some(name) => postgres::send(at, source, name, sink).await,
             None => postgres_server::send(at, source, sink).await,
         }

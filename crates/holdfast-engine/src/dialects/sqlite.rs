@@ -16,15 +16,26 @@ use crate::plan::{RestorePlan, RestoreReport};
 use crate::remote::{Remote, Script};
 use crate::restore::feed::Feeding;
 use crate::source::PlainSink;
-use crate::source::database::{DatabasePlan, EXIT_NO_TOOL, Login, explain};
+use crate::source::database::{DatabasePlan, Login};
 use crate::source::database_dump::{self, Dumping};
+use crate::source::tool::{EXIT_NO_TOOL, Messages, Sign, Tool, explain};
 use crate::ssh::Exit;
 
 pub(super) struct Sqlite;
 
 static TOOLS: Tools = Tools { dump: &["sqlite3"], package: "sqlite3", all: &["sqlite3"] };
 
-const TOOL: &str = "sqlite3";
+static TOOL: Tool = Tool {
+    name: "sqlite3",
+    messages: &Messages {
+        signs: &[
+            Sign::new(FailureCode::TargetFull, &["No space left on device"]),
+            Sign::new(FailureCode::TargetFull, &["database or disk is full"]),
+        ],
+        incomplete: &[],
+        number: |_| None,
+    },
+};
 
 /// The exit codes of the scripts, in addition to those of the tool itself.
 mod exit {
@@ -114,7 +125,7 @@ esac
 "#;
 
 fn path_of(source: &DatabasePlan) -> Result<&str> {
-    source.path.as_deref().ok_or_else(|| EngineError::internal("a database that is a file has no path"))
+    source.database.path.as_deref().ok_or_else(|| EngineError::internal("a database that is a file has no path"))
 }
 
 /// The error for one of the scripts' own exit codes.

@@ -1,7 +1,7 @@
 //! Archives: each backup is one object, whose key is the locator.
 
-mod read;
-mod write;
+mod opening;
+mod storing;
 
 use std::sync::Arc;
 
@@ -28,14 +28,14 @@ impl BackupFormat for ArchiveFormat {
         plan: &BackupPlan,
         store: Arc<dyn BlobStore>,
     ) -> Result<Box<dyn BackupWriter>> {
-        Ok(Box::new(write::ArchiveWriter::begin(engine, plan, store).await?))
+        Ok(Box::new(storing::ArchiveWriter::begin(engine, plan, store).await?))
     }
 
     async fn open_plain(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<PlainReader> {
         context.progress.set_total(backup.size_bytes, 0);
         let reader = open(engine, backup, &context.cancel).await?;
         let (key_derivation, backup, context) = (engine.key_derivation.clone(), backup.clone(), context.clone());
-        on_thread(move || read::plain_reader(reader, &backup, &key_derivation, context)).await
+        on_thread(move || opening::plain_reader(reader, &backup, &key_derivation, context)).await
     }
 
     async fn open_entries(
@@ -75,7 +75,7 @@ impl BackupFormat for ArchiveFormat {
 /// Opens a reader for the object, after checking that it exists and has the recorded size.
 async fn open(engine: &Engine, backup: &StoredBackup, stop: &CancellationToken) -> Result<ObjectReader> {
     let Opened { store, .. } = engine.settings.destination.open_known(&backup.destination).await?;
-    read::stat(store.as_ref(), backup).await?;
+    opening::stat(store.as_ref(), backup).await?;
     let reader = ObjectReader::new(store, &backup.locator, backup.size_bytes);
     Ok(reader.like(backup.proven.as_ref()).until(stop.clone()))
 }

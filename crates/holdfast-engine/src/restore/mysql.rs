@@ -2,42 +2,18 @@
 //! loaded into a copy beside it.
 
 use std::io;
-use std::sync::atomic::Ordering;
-
-use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 
 use super::database_messages::not_empty;
-use super::feed::Feeding;
 use super::mysql_definitions::DefinitionPlace;
-use super::mysql_session::{CLIENT, LACKS_RIGHTS, Session};
-use super::mysql_warnings::left_events;
+use super::mysql_load::{Loaded, later_of, without_views};
+use super::mysql_session::{MysqlSession, name_beside};
 use crate::Engine;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
-use crate::error::{EngineError, Result, classify};
-use crate::mysql::definitions::Definition;
-use crate::mysql::definitions::takes_prepared;
-use crate::mysql::rewriting::{Definers, FoundTables, Rewriting};
-use crate::mysql::{COPY, NAME_CHARS};
+use crate::error::{EngineError, Result};
 use crate::plan::{RestorePlan, RestoreReport};
-use crate::remote::{Remote, RemoteSettings};
-use crate::source::database::{self, Login, unhex};
-use crate::source::mysql::{self, MYSQL_CLIENT, mysql};
-use crate::ssh::{Connection, Exit};
-
-/// A dump whose tables were loaded.
-pub(super) struct Loaded {
-    /// The definitions that followed the tables.
-    found: Vec<Definition>,
-    /// The name of the database that was backed up, if it was another.
-    old_name: Option<String>,
-    /// The tables, and what was left out when they were created.
-    tables: FoundTables,
-    /// How many events written by the dump tool were left out.
-    events: usize,
-    plain_bytes: u64,
-}
+use crate::source::database::Login;
+use crate::ssh::Connection;
 
 impl Engine {
     /// Restores one dump of all databases, which contains the statements that select and create them.
@@ -48,7 +24,7 @@ impl Engine {
         login: &Login,
         context: &Context,
     ) -> Result<RestoreReport> {
-        let session = Session { engine: self, connection, plan, login, context };
+        let session = MysqlSession { engine: self, connection, plan, login, context };
         session.read_first(None).await?;
         if plan.options.dry_run {
             context.log.line("The tables in the dump would be replaced, users and privileges among them; tables and databases that are not in it would stay.");
@@ -69,7 +45,7 @@ impl Engine {
         login: &Login,
         context: &Context,
     ) -> Result<RestoreReport> {
-        let session = Session { engine: self, connection, plan, login, context };
+        let session = MysqlSession { engine: self, connection, plan, login, context };
         session.refuse_the_servers(name).await?;
         let tables = session.count_tables(name).await?;
         if tables > Some(0) && !plan.overwrite {
@@ -130,23 +106,7 @@ fn dry(name: &str, tables: Option<u64>, context: &Context) -> RestoreReport {
     RestoreReport { is_dry: true, ..RestoreReport::default() }
 }
 
-impl Session<'_> {
-    pub(super) async fn query(&self, sql: &str) -> Result<String> {
-        self.query_within(sql, &self.engine.settings.remote).await
-    }
-
-    pub(super) async fn query_within(&self, sql: &str, settings: &RemoteSettings) -> Result<String> {
-        let at = Remote { connection: self.connection, settings, context: self.context };
-        let answer = database::answered(mysql::query(at, self.login, sql).await?, "mysql", self.context)?;
-        Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
-    }
-
-    /// Runs a query that selects names, which come in hexadecimal digits, one on each line.
-    pub(super) async fn names(&self, sql: &str) -> Result<Vec<String>> {
-        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server returned a name that cannot be read.");
-        self.query(sql).await?.lines().map(|line| unhex(line).ok_or_else(unclear)).collect()
-    }
-
+impl MysqlSession<'_> {
     /// Reads the whole backup as it will be loaded, before anything is changed: what cannot be restored must not
     /// destroy what is there, and a dry run reports what would be refused. Returns the names of its tables, where they
     /// are data.
@@ -161,24 +121,6 @@ impl Session<'_> {
             self.fitted(&found.take(), &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false })?;
         }
         Ok(tables.take().names)
-    }
-
-    /// How the dump is changed on its way into a database. A copy only exists beside the real one for a while.
-    async fn rewriting(&self, name: Option<&str>, is_copy: bool) -> Result<Rewriting> {
-        let manifest = match name {
-            Some(_) => self.engine.manifest(&self.plan.backup).await?,
-            None => None,
-        };
-        let version = self.query("SELECT VERSION()").await?;
-        Ok(Rewriting {
-            unprepared: (!takes_prepared(&version)).then_some(version),
-            without_definers: self.plan.options.no_owner,
-            // Owned by the user of the restore, events would run with all rights of that user, and immediately.
-            without_events: is_copy || self.plan.options.no_owner,
-            old_name: manifest.map(|manifest| manifest.source).filter(|old| name.is_some_and(|name| name != old)),
-            new_name: name.map(str::to_owned),
-            ..Rewriting::default()
-        })
     }
 
     /// Loads the dump into a copy beside the database and creates everything there. Only if that succeeds are the
@@ -272,93 +214,6 @@ impl Session<'_> {
         let whole = if stopped.is_moved { format!(" All tables of {name} were restored.") } else { String::new() };
         error.reworded(format!("{}{whole}", error.message))
     }
-
-    /// Loads the dump into its final place, with everything that follows its tables.
-    pub(super) async fn load(&self, name: Option<&str>) -> Result<RestoreReport> {
-        let Loaded { found, tables, old_name, events, plain_bytes } = self.feed_into(name, false, None).await?;
-        if events > 0 {
-            self.context.log.warn(left_events(events));
-        }
-        let Some(name) = name else {
-            let is_single = EngineError::corrupt("This is the dump of one database, not of a whole server.");
-            return if found.is_empty() {
-                Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
-            } else {
-                Err(is_single)
-            };
-        };
-        let fitted = self.fitted(&found, &DefinitionPlace { name, old_name: old_name.as_deref(), is_copy: false })?;
-        self.make(name, &later_of(&tables, name, old_name.as_deref())).await?;
-        self.make(name, &fitted.routines).await?;
-        self.warn_of_directories(&tables.with_directory);
-        let views = self.make_views(fitted.views.iter().collect(), false).await;
-        self.make_events(name, &fitted.events).await?;
-        self.warn_of_definers(name).await;
-        if let Some(old) = &old_name {
-            self.warn_of_old_name(name, old).await?;
-        }
-        views.map_err(|error| without_views(name, &error))?;
-        Ok(RestoreReport { plain_bytes, ..RestoreReport::default() })
-    }
-
-    /// Runs the dump through the client. With `view_definers`, views written by the dump tool are left out, and their
-    /// definers are noted there.
-    pub(super) async fn feed_into(
-        &self,
-        name: Option<&str>,
-        is_copy: bool,
-        view_definers: Option<Definers>,
-    ) -> Result<Loaded> {
-        let Self { engine, connection, plan, login, context } = *self;
-        let script = match name {
-            Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT} --database=\"$1\""), "3", &[name]),
-            None => mysql(MYSQL_CLIENT, CLIENT, "3", &[]),
-        };
-        let reader = engine.open_plain(&plan.backup, context).await?;
-        let process = script.start(connection).await?;
-        let feeding = Feeding { process, login: mysql::login_lines(login), finish: engine.settings.remote.finish };
-        let rewriting = Rewriting { view_definers, ..self.rewriting(name, is_copy).await? };
-        let (events, found, tables) = (rewriting.events.clone(), rewriting.found.clone(), rewriting.tables.clone());
-        let old_name = rewriting.old_name.clone();
-        let fed = engine
-            .feed(connection, feeding, reader, &plan.backup, context, move |plain, out| {
-                let copied = rewriting.copy(plain, out);
-                copied.map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))
-            })
-            .await?;
-        self.judge(&fed.exit, &fed.lines)?;
-        let events = events.load(Ordering::Relaxed);
-        Ok(Loaded { found: found.take(), tables: tables.take(), old_name, events, plain_bytes: fed.plain_bytes })
-    }
-
-    /// Judges how the client that loaded a dump ended. The failed statement, which the client repeats, is kept out of
-    /// the log.
-    pub(super) fn judge(&self, exit: &Exit, lines: &[String]) -> Result<()> {
-        let is_told =
-            |line: &&String| ["ERROR", "mysql:", "mariadb:", "Warning"].iter().any(|word| line.starts_with(word));
-        let lines: Vec<String> = lines.iter().filter(is_told).cloned().collect();
-        if exit.success() {
-            lines.iter().for_each(|line| self.context.log.warn(line));
-            return Ok(());
-        }
-        let mut error = database::explain("mysql", exit, &lines, self.context);
-        if error.is_mysql_error(&[1227, 1449]) {
-            error.message.push_str(
-                " Something in the backup runs as a user that does not exist here, or that this user may not act for: \
-                 restore without owners, or as a user with the privilege SET USER (SUPER, SET_USER_ID).",
-            );
-        }
-        if error.is_mysql_error(&LACKS_RIGHTS) {
-            error.message.push_str(
-                " A view reads from another one, or calls a function, as a user who may not do so in the database that is \
-                 loaded; a database that is replaced is loaded beside it first. Restore without owners, or give that user the rights to it.",
-            );
-        }
-        if lines.iter().any(|line| line.contains("gone away") || line.contains("max_allowed_packet")) {
-            error.message.push_str(" A row may be larger than the max_allowed_packet of this server: raise it.");
-        }
-        Err(error)
-    }
 }
 
 /// How far a failed restore got.
@@ -373,22 +228,4 @@ struct Stopped<'a> {
 fn unchanged(name: &str, held: Option<u64>, error: &EngineError) -> EngineError {
     let fate = if held.is_some() { "was not changed" } else { "was not made" };
     error.reworded(format!("{} The database {name} {fate}.", error.message))
-}
-
-fn without_views(name: &str, error: &EngineError) -> EngineError {
-    error.reworded(format!("{} Everything else of {name} was restored.", error.message))
-}
-
-/// The statements that add what was left out when the tables were created, for the database that they are in now.
-pub(super) fn later_of(tables: &FoundTables, name: &str, old_name: Option<&str>) -> Vec<Definition> {
-    let names = old_name.map(|old| (old, name));
-    tables.later.iter().flat_map(|later| later.definitions(names)).collect()
-}
-
-/// A name for a temporary copy of a database. Rights to all databases whose names begin like the original do not apply
-/// to the copy.
-pub(super) fn name_beside(name: &str) -> String {
-    let prefix = format!("{COPY}{}_", random::hex(&random::bytes::<4>()));
-    let kept: String = name.chars().take(NAME_CHARS - prefix.len()).collect();
-    format!("{prefix}{kept}")
 }

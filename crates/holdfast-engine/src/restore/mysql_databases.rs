@@ -8,19 +8,27 @@ use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::database_messages::is_of_the_server;
-use super::mysql_session::Session;
-use super::postgres::CLEANING_UP;
+use super::mysql_session::MysqlSession;
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::{NOT_THE_SERVERS, quoted};
-use crate::remote::RemoteSettings;
+use crate::remote::{CLEANING_UP, RemoteSettings};
 use crate::source::mysql::{mysql_text, set_up_sql};
 
 /// How long it may take to find out that a table is in use; the server itself waits half a minute.
 const LOCKING: Duration = Duration::from_secs(90);
 
-impl Session<'_> {
+impl MysqlSession<'_> {
+    pub(super) async fn tables_of(&self, name: &str) -> Result<Vec<String>> {
+        let sql = format!(
+            "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {0} AND (BINARY table_schema = {0} OR \
+             @@lower_case_table_names <> 0) AND table_type NOT LIKE '%VIEW'",
+            mysql_text(name)
+        );
+        self.names(&sql).await
+    }
+
     /// Drops a database, which may take long. Fails if somebody uses its tables: a server that kept waiting would drop
     /// it after this restore has given up.
     pub(super) async fn drop_database(&self, name: &str) -> Result<()> {
@@ -156,7 +164,7 @@ impl Session<'_> {
         match self.create(copy, facts).await {
             Ok(()) => Ok(true),
             // A user who may not create databases has no more rights to this one than others have.
-            Err(error) if held.unwrap_or(0) == 0 && error.is_mysql_error(&[1044]) => {
+            Err(error) if held.unwrap_or(0) == 0 && error.has_number(&[1044]) => {
                 self.context.log.line("The database user may not make a copy, so the dump is loaded directly.");
                 Ok(false)
             }
@@ -168,7 +176,7 @@ impl Session<'_> {
     pub(super) async fn drop_own(&self, name: &str) -> bool {
         // Runs even if the run was cancelled.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
-        let session = Session { context: &context, ..*self };
+        let session = MysqlSession { context: &context, ..*self };
         let dropping = session.drop_database(name);
         let is_gone = matches!(tokio::time::timeout(CLEANING_UP, dropping).await, Ok(Ok(_)));
         if !is_gone {
@@ -180,7 +188,7 @@ impl Session<'_> {
     /// Removes what a failed restore left in a database that was empty; true if it is empty again.
     pub(super) async fn empty_again(&self, name: &str, before: Option<&MysqlFacts>) -> bool {
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
-        let session = Session { context: &context, ..*self };
+        let session = MysqlSession { context: &context, ..*self };
         let emptying = session.make_anew(name, before);
         let is_empty = matches!(tokio::time::timeout(CLEANING_UP, emptying).await, Ok(Ok(())));
         if !is_empty {
@@ -210,7 +218,7 @@ impl Session<'_> {
             let settings = RemoteSettings { answer: LOCKING, ..own.clone() };
             // Not every user may lock tables; without that right, a table in use is noticed when the database is
             // dropped.
-            let is_held = |error: &EngineError| error.is_mysql_error(&[1205]) || error.mysql_error.is_none();
+            let is_held = |error: &EngineError| error.has_number(&[1205]) || error.number.is_none();
             if let Err(error) = self.query_within(&sql, &settings).await
                 && is_held(&error)
             {
@@ -225,5 +233,5 @@ impl Session<'_> {
 
 /// Whether the server does not have a character set or collation.
 fn is_unknown_set(error: &EngineError) -> bool {
-    error.is_mysql_error(&[1115, 1273])
+    error.has_number(&[1115, 1273])
 }

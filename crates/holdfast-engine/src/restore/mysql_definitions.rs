@@ -2,20 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 
-use super::mysql_session::{CLIENT, Session};
+use super::mysql_session::MysqlSession;
 use super::mysql_warnings::left_events;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, DefinitionKind, takes_prepared};
 use crate::mysql::rewriting::{Found, Tables};
 use crate::mysql::{View, is_copy};
-use crate::remote;
-use crate::source::mysql::{self, MYSQL_CLIENT, mysql, mysql_text};
+use crate::source::mysql::mysql_text;
 
 /// A database that gets definitions.
 pub(super) struct DefinitionPlace<'a> {
@@ -45,7 +43,7 @@ pub(super) struct Definitions {
     pub events: Vec<Definition>,
 }
 
-impl Session<'_> {
+impl MysqlSession<'_> {
     /// Adapts the definitions of a backup to a database and sorts them by kind.
     pub(super) fn fitted(&self, found: &[Definition], place: &DefinitionPlace<'_>) -> Result<Definitions> {
         let mut fitted = Definitions::default();
@@ -90,8 +88,8 @@ impl Session<'_> {
     /// refer to missing columns and defaults that use missing sequences: those did not work before either.
     pub(super) async fn make(&self, name: &str, definitions: &[Definition]) -> Result<()> {
         let is_broken = |one: &Definition, error: &EngineError| {
-            (one.kind == DefinitionKind::Trigger && error.is_mysql_error(&[1054]))
-                || (one.kind == DefinitionKind::Table && error.is_mysql_error(&[1146, 4091]))
+            (one.kind == DefinitionKind::Trigger && error.has_number(&[1054]))
+                || (one.kind == DefinitionKind::Table && error.has_number(&[1146, 4091]))
         };
         let mut rest = definitions;
         loop {
@@ -183,28 +181,6 @@ impl Session<'_> {
         self.make(copy, &fitted.routines).await?;
         let events: Vec<Definition> = fitted.events.into_iter().map(Definition::disabled).collect();
         if self.plan.options.no_owner { Ok(()) } else { self.make(copy, &events).await }
-    }
-
-    /// Runs statements in a database, up to the first that fails, or all of them with `goes_on`.
-    pub(super) async fn run(&self, database: Option<&str>, sql: &[u8], goes_on: bool) -> Result<remote::Answer> {
-        self.run_within(database, sql, goes_on, self.engine.settings.remote.finish).await
-    }
-
-    pub(super) async fn run_within(
-        &self,
-        database: Option<&str>,
-        sql: &[u8],
-        goes_on: bool,
-        limit: Duration,
-    ) -> Result<remote::Answer> {
-        let force = if goes_on { " --force" } else { "" };
-        let script = match database {
-            Some(name) => mysql(MYSQL_CLIENT, &format!("{CLIENT}{force} --database=\"$1\""), "3", &[name]),
-            None => mysql(MYSQL_CLIENT, &format!("{CLIENT}{force}"), "3", &[]),
-        };
-        let input = [mysql::login_lines(self.login).as_bytes(), sql].concat();
-        let settings = remote::RemoteSettings { answer: limit, ..self.engine.settings.remote.clone() };
-        remote::ask_bytes(self.connection, &settings, self.context, &script, &input).await
     }
 }
 

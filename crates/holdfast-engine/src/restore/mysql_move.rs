@@ -3,7 +3,7 @@
 
 use holdfast_core::run::FailureCode;
 
-use super::mysql_session::Session;
+use super::mysql_session::MysqlSession;
 use crate::archive::MysqlFacts;
 use crate::error::{EngineError, Result};
 use crate::mysql::quoted;
@@ -12,7 +12,7 @@ use crate::source::mysql::mysql_text;
 /// How many tables one statement moves; a statement of this length is accepted by every server.
 const AT_ONCE: usize = 1000;
 
-impl Session<'_> {
+impl MysqlSession<'_> {
     /// Creates a database as it was and moves the tables of its copy into it. `is_changed` tells whether the database
     /// may have changed: until then, nobody needs the copy.
     pub(super) async fn put_in_place(
@@ -32,7 +32,7 @@ impl Session<'_> {
             Some(_) => self.make_anew(name, facts).await,
         };
         // A server that timed out waiting for a table in use has dropped nothing yet.
-        *is_changed = made.as_ref().err().is_none_or(|error| held.is_some() && !error.is_mysql_error(&[1205]));
+        *is_changed = made.as_ref().err().is_none_or(|error| held.is_some() && !error.has_number(&[1205]));
         made?;
         let moved = async {
             for some in tables.chunks(AT_ONCE) {
@@ -87,14 +87,5 @@ impl Session<'_> {
         let names = self.names(&sql).await?;
         let drop = |name: &String| format!("DROP TRIGGER {};\n", quoted(name));
         self.run_all(copy, &names.iter().map(drop).collect::<String>()).await
-    }
-
-    pub(super) async fn tables_of(&self, name: &str) -> Result<Vec<String>> {
-        let sql = format!(
-            "SELECT HEX(table_name) FROM information_schema.tables WHERE table_schema = {0} AND (BINARY table_schema = {0} OR \
-             @@lower_case_table_names <> 0) AND table_type NOT LIKE '%VIEW'",
-            mysql_text(name)
-        );
-        self.names(&sql).await
     }
 }

@@ -1,15 +1,14 @@
 //! Dumps in which the tool wrote routines, triggers, views and events itself: those of MySQL, of older MariaDB servers
 //! and of earlier releases. They are loaded twice, since a database cannot be renamed.
 
-use super::mysql::name_beside;
-use super::mysql_session::{LACKS_RIGHTS, Session};
+use super::mysql_session::{LACKS_RIGHTS, MysqlSession, name_beside};
 use crate::archive::MysqlFacts;
 use crate::error::Result;
 use crate::mysql::rewriting::Definers;
 use crate::plan::RestoreReport;
 use crate::source::mysql::mysql_text;
 
-impl Session<'_> {
+impl MysqlSession<'_> {
     /// Loads the dump into a copy beside the database first. Only if that succeeds is the old database dropped, created
     /// again and loaded; then the copy is dropped.
     pub(super) async fn replace(&self, name: &str, facts: Option<&MysqlFacts>) -> Result<RestoreReport> {
@@ -53,7 +52,7 @@ impl Session<'_> {
     /// the database itself.
     async fn load_beside(&self, name: &str, beside: &str, facts: Option<&MysqlFacts>) -> Result<()> {
         let refused = match self.feed_into(Some(beside), true, None).await {
-            Err(error) if error.is_mysql_error(&LACKS_RIGHTS) && !self.plan.options.no_owner => error,
+            Err(error) if error.has_number(&LACKS_RIGHTS) && !self.plan.options.no_owner => error,
             loaded => return loaded.map(drop),
         };
         self.context.log.line("A view runs as a user without rights to the copy. Loading it again without views.");
@@ -67,7 +66,7 @@ impl Session<'_> {
         let calls_function = self.query(&functions).await? != "0";
         for definer in definers.all() {
             self.try_views(name, &definer, calls_function).await.map_err(|error| {
-                let is_theirs = error.mysql_error.is_some();
+                let is_theirs = error.number.is_some();
                 if is_theirs { refused.clone() } else { error }
             })?;
         }

@@ -10,9 +10,9 @@ use holdfast_core::run::FailureCode;
 
 use super::database_messages::{not_empty, not_held};
 use super::dumps::{Dump, Reading};
-use super::mysql::{later_of, name_beside};
 use super::mysql_definitions::{DefinitionPlace, FoundByName};
-use super::mysql_session::{CLIENT, Session};
+use super::mysql_load::later_of;
+use super::mysql_session::{CLIENT, MysqlSession, name_beside};
 use super::mysql_warnings::left_events;
 use crate::Engine;
 use crate::archive::MysqlFacts;
@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, DefinitionKind, LONGEST, takes_prepared};
 use crate::mysql::rewriting::{FoundTables, Rewriting};
-use crate::mysql::{ACCOUNTS, DatabaseFacts, ServerFacts, View, quoted};
+use crate::mysql::{ACCOUNTS, DumpedDatabase, ServerFacts, View, quoted};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::source::database::Login;
 use crate::source::mysql::{self, MYSQL_CLIENT, mysql};
@@ -30,7 +30,7 @@ use crate::ssh::Connection;
 /// A database of the archive and what is there under its name.
 struct DatabaseTarget<'a> {
     index: usize,
-    facts: &'a DatabaseFacts,
+    facts: &'a DumpedDatabase,
     /// How many tables, routines and events it has; `None` if there is no such database.
     held: Option<u64>,
     /// Its settings, if it is empty.
@@ -59,7 +59,7 @@ impl Engine {
         login: &Login,
         context: &Context,
     ) -> Result<RestoreReport> {
-        let session = Session { engine: self, connection, plan, login, context };
+        let session = MysqlSession { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
         let mut facts = self.read_as(&plan.backup, context, describe_mysql).await?;
         let has_accounts = facts.has_accounts && only.is_none();
@@ -195,7 +195,7 @@ fn dumps_of(facts: &ServerFacts, is_wanted: impl Fn(usize) -> bool) -> Vec<Dump>
     facts.dumps().map(|(index, name)| Dump { index, name: name.to_owned(), is_wanted: is_wanted(index) }).collect()
 }
 
-impl Session<'_> {
+impl MysqlSession<'_> {
     fn tell(&self, has_accounts: bool, places: &[DatabaseTarget<'_>]) {
         let verb = if self.plan.options.dry_run { "would be" } else { "will be" };
         for place in places {
@@ -297,7 +297,7 @@ impl Session<'_> {
     /// Loads the next database into the one with this name.
     async fn load_next(
         &self,
-        database: &DatabaseFacts,
+        database: &DumpedDatabase,
         name: &str,
         loading: &mut Loading,
     ) -> Result<(Vec<Definition>, FoundTables)> {

@@ -11,18 +11,17 @@ use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
-use super::mysql::name_beside;
-use super::mysql_session::{LACKS_RIGHTS, MAY_NOT_READ, Session};
+use super::mysql_session::{LACKS_RIGHTS, MAY_NOT_READ, MysqlSession, name_beside};
 use super::mysql_warnings::NAMED;
-use super::postgres::CLEANING_UP;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, DefinitionKind, takes_prepared};
 use crate::mysql::grants::{Grant, Grants, closest_host};
 use crate::mysql::renaming::{calls_functions, names_in};
 use crate::mysql::{View, name_length, quoted, unquoted_name};
-use crate::remote;
-use crate::source::database::{Login, mysql_error, unhex};
+use crate::remote::{self, CLEANING_UP};
+use crate::source::database::{Login, unhex};
+use crate::source::mysql::error_number;
 use crate::source::mysql::mysql_text;
 use crate::ssh::Exit;
 
@@ -59,7 +58,7 @@ struct Missing<'a> {
     errors: Vec<String>,
 }
 
-impl Session<'_> {
+impl MysqlSession<'_> {
     /// Creates views in their databases. `has_rights` tells that users and privileges are as they were, so that a view
     /// whose definer lacks rights did not work before either.
     pub(super) async fn make_views(&self, views: Vec<&View>, has_rights: bool) -> Result<()> {
@@ -97,7 +96,7 @@ impl Session<'_> {
         }
         for (owner, is_calling) in owners {
             self.try_views(database, &owner, is_calling).await.map_err(|error| {
-                if error.mysql_error.is_none() {
+                if error.number.is_none() {
                     return error;
                 }
                 let message = format!(
@@ -131,7 +130,7 @@ impl Session<'_> {
         let view = |(view, what): (&String, String)| format!("CREATE DEFINER={definer} VIEW {view} AS SELECT {what}; ");
         let views: String = views.into_iter().map(view).collect();
         let login = temporary_account.as_ref().map_or(self.login, |temporary_account| &temporary_account.login);
-        let maker = Session { login, ..*self };
+        let maker = MysqlSession { login, ..*self };
         let making = async {
             if with_function {
                 let sql = format!("CREATE DEFINER={definer} FUNCTION {function}() RETURNS INT DETERMINISTIC RETURN 1");
@@ -142,7 +141,7 @@ impl Session<'_> {
         let made = making.await;
         // Runs even if the run was cancelled.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
-        let session = Session { context: &context, ..*self };
+        let session = MysqlSession { context: &context, ..*self };
         let sql =
             format!("DROP VIEW IF EXISTS {first}, {second}, {third}, {fourth}; DROP FUNCTION IF EXISTS {function}");
         if !matches!(tokio::time::timeout(CLEANING_UP, session.query(&sql)).await, Ok(Ok(_))) {
@@ -290,7 +289,7 @@ impl Session<'_> {
             return;
         }
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
-        let session = Session { context: &context, ..*self };
+        let session = MysqlSession { context: &context, ..*self };
         let kill: String = accounts.iter().map(|account| format!("KILL CONNECTION USER {account};\n")).collect();
         let dropping = async {
             // A function that does not end keeps its session alive, and its locks.
@@ -329,7 +328,7 @@ impl Session<'_> {
                     continue;
                 }
                 let login = temporary_account.as_ref().map_or(self.login, |temporary_account| &temporary_account.login);
-                let session = Session { login, ..*self };
+                let session = MysqlSession { login, ..*self };
                 let (sql, begun) = (format!("{at_once}{sql}"), Instant::now());
                 match session.run_within(Some(database), sql.as_bytes(), true, *left).await {
                     Err(error) if error.code == FailureCode::Timeout => errors.push(format!("ERROR {}", error.message)),
@@ -414,7 +413,7 @@ fn is_invokers(view: &View) -> bool {
 }
 
 fn says(line: &str, numbers: &[u16]) -> bool {
-    mysql_error(line).is_some_and(|number| numbers.contains(&number))
+    error_number(line).is_some_and(|number| numbers.contains(&number))
 }
 
 /// The part of a grant that allows reading and running, for another account.

@@ -6,7 +6,7 @@ use holdfast_core::backup::name_text;
 use holdfast_core::random;
 
 use super::database_messages::tables_lost;
-use super::mysql_session::Session;
+use super::mysql_session::MysqlSession;
 use crate::error::Result;
 use crate::mysql::quoted;
 use crate::mysql::renaming::names_database;
@@ -16,7 +16,7 @@ use crate::source::mysql::mysql_text;
 /// How many things a warning names.
 pub(super) const NAMED: usize = 20;
 
-impl Session<'_> {
+impl MysqlSession<'_> {
     /// Warns about the tables of a database that are not in the backup: they are dropped with it.
     pub(super) async fn tell_lost(&self, name: &str, restored: &[String], verb: &str) -> Result<()> {
         let is_folded = self.folds_names().await?;

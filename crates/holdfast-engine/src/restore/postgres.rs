@@ -3,70 +3,29 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::time::Duration;
 
 use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
-use tokio_util::sync::CancellationToken;
 
 use super::database_messages::not_empty;
 use super::feed::{Fed, Feeding};
+use super::postgres_fresh::{Fresh, STRICTLY};
+use super::postgres_session::{PostgresSession, name_of};
 use crate::Engine;
 use crate::archive::pgdump::split::split;
 use crate::context::Context;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{RestorePlan, RestoreReport};
 use crate::postgres::contents::Contents;
-use crate::postgres::globals::sql::{create_database_sql, finish_database_sql, finish_existing_sql};
-use crate::postgres::globals::{DatabaseFacts, Guarded, Name};
-use crate::postgres::quoting::{identifier, text};
-use crate::postgres::{DumpFacts, Own, describe_dump};
-use crate::remote::{self, Remote, Script, ended};
-use crate::source::database::{self, Login};
-use crate::source::postgres::{self, PSQL, pg_name, postgres};
+use crate::postgres::globals::sql::finish_existing_sql;
+use crate::postgres::globals::{DatabaseFacts, Name};
+use crate::postgres::quoting::identifier;
+use crate::postgres::{DumpFacts, describe_dump};
+use crate::remote::Script;
+use crate::source::database::Login;
+use crate::source::postgres;
 use crate::source::postgres_server::ask_database;
 use crate::ssh::Connection;
-
-/// The dump is read by `pg_restore`, which unlike `psql` has no commands of its own that a dump could contain.
-/// Tablespaces are folders on a server, which another server need not have.
-const RESTORE: &str = "command -v pg_restore >/dev/null 2>&1 || exit 98\n\
-    d=$1; shift\n[ -z \"$1\" ] || { PGOPTIONS=\"${PGOPTIONS-} $1\"; export PGOPTIONS; }\nshift\nexec pg_restore --no-password --no-tablespaces --dbname=\"$d\" \"$@\"";
-
-/// Selects the subscriptions of a database.
-const SUBSCRIPTIONS: &str = "SELECT coalesce(pg_catalog.json_agg(s.subname), '[]') FROM pg_catalog.pg_subscription s JOIN \
-    pg_catalog.pg_database d ON d.oid = s.subdbid WHERE d.datname = pg_catalog.current_database()";
-
-/// Makes `pg_restore` stop at the first statement that fails.
-pub(super) const STRICTLY: &str = "--exit-on-error";
-
-/// How long removing what a failed restore created may take.
-pub(super) const CLEANING_UP: Duration = Duration::from_secs(20);
-
-/// One restore into a server: how to reach it, and which user to connect as.
-pub(super) struct Session<'a> {
-    pub engine: &'a Engine,
-    pub connection: &'a Connection,
-    pub plan: &'a RestorePlan,
-    pub login: &'a Login,
-    pub context: &'a Context,
-}
-
-/// A database that is restored under a temporary name, and the name that it is for.
-pub(super) struct Fresh {
-    pub fresh: Name,
-    pub target: Name,
-    pub replaces: bool,
-    /// Whether the replaced database was empty, and must not be dropped if it holds something by now.
-    pub was_empty: bool,
-    /// The connection limit that it gets together with its name, if nobody may connect before.
-    pub limit: Option<i32>,
-    /// The statements that created it, and the database that they were run in.
-    pub made_by: (&'static str, Vec<String>),
-}
-
-/// Added to the statement that creates a database, so that only superusers can connect to it: nobody can read its
-/// contents before its rights are set, or create something in it that the restore would run.
-pub(super) const CLOSED: &str = " CONNECTION LIMIT 0";
 
 impl Engine {
     pub(crate) async fn restore_postgres(
@@ -77,7 +36,7 @@ impl Engine {
         login: &Login,
         context: &Context,
     ) -> Result<RestoreReport> {
-        let session = Session { engine: self, connection, plan, login, context };
+        let session = PostgresSession { engine: self, connection, plan, login, context };
         let there = ask_database(session.at(), login, name).await?;
         let contents = match &there {
             Some(there) if !there.allows_connections => return Err(is_closed(&there.name)),
@@ -140,7 +99,7 @@ impl Engine {
     }
 }
 
-impl Session<'_> {
+impl PostgresSession<'_> {
     /// Fills an empty database completely, or leaves it as it is.
     async fn fill_empty(&self, there: &DatabaseFacts, dump: &DumpFacts) -> Result<RestoreReport> {
         let name = there.name.as_str();
@@ -164,14 +123,6 @@ impl Session<'_> {
             return Err(error);
         }
         self.fill_and_swap(&made, Some((there, true)), dump).await
-    }
-
-    /// Fails if the copy of an empty database is not empty.
-    async fn check_empty(&self, made: &Fresh) -> Result<()> {
-        match self.contents(made.fresh.as_str()).await?.count() {
-            0 => Ok(()),
-            _ => Err(not_empty(&name_text(made.target.as_str().as_bytes()))),
-        }
     }
 
     /// Fills a fresh database, configures it like the model, and puts it in its place; all or nothing.
@@ -205,26 +156,6 @@ impl Session<'_> {
         }
     }
 
-    /// Describes an error that occurred while fresh databases were filled. This changes nothing else, unless a dump
-    /// does so itself.
-    pub(super) async fn not_filled(&self, error: &EngineError, made: &[Fresh]) -> EngineError {
-        // Runs even if the run was cancelled.
-        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
-        let session = Session { context: &context, ..*self };
-        let asking = session.names("SELECT json_agg(datname) FROM pg_catalog.pg_database");
-        let Ok(Ok(there)) = tokio::time::timeout(CLEANING_UP, asking).await else {
-            return with_note(error, "It could not be checked whether the databases are unchanged.");
-        };
-        let gone = made.iter().filter(|one| one.replaces && !there.contains(one.target.as_str()));
-        let gone: Vec<String> = gone.map(|one| name_text(one.target.as_str().as_bytes())).collect();
-        if gone.is_empty() {
-            return with_note(error, UNCHANGED);
-        }
-        let note =
-            format!("These databases are gone by now, dropped by the dump or somebody else: {}.", gone.join(", "));
-        with_note(error, &note)
-    }
-
     /// Warns about functions that run with the rights of their owner: without owners, that is the user of the restore.
     pub(super) fn tell_owner_functions(&self, dump: &DumpFacts) {
         if self.plan.options.no_owner && !dump.owner_functions.is_empty() {
@@ -242,10 +173,6 @@ impl Session<'_> {
     }
 }
 
-pub(super) fn name_of(name: &str) -> Result<Name> {
-    Name::try_from(name.to_owned()).map_err(|text| EngineError::new(FailureCode::DatabaseMissing, text))
-}
-
 fn is_closed(name: &Name) -> EngineError {
     let open = format!("ALTER DATABASE {} ALLOW_CONNECTIONS true;", identifier(name));
     let message = format!(
@@ -255,166 +182,11 @@ fn is_closed(name: &Name) -> EngineError {
     EngineError::new(FailureCode::RemoteFailed, message)
 }
 
-/// For errors that come before any database has changed.
-pub(super) const UNCHANGED: &str = "No database was changed.";
-
-/// Adds to an error what the user must know about how far the restore got.
-pub(super) fn with_note(error: &EngineError, note: &str) -> EngineError {
-    let message = error.message.trim_end();
-    let stop = if message.ends_with(['.', '!', '?']) { "" } else { "." };
-    EngineError::new(error.code, format!("{message}{stop} {note}"))
-}
-
 fn spared_settings(role: &Name) -> String {
     format!("The settings of the role {role}, as which this restore is connected, were not restored.")
 }
 
-impl Session<'_> {
-    pub(super) fn at(&self) -> Remote<'_> {
-        Remote { connection: self.connection, settings: &self.engine.settings.remote, context: self.context }
-    }
-
-    /// Runs one query and returns its answer as text. It must not contain secrets: it is an argument of a process.
-    pub(super) async fn query(&self, database: &str, sql: &str) -> Result<String> {
-        let answer = postgres::query(self.at(), self.login, database, sql).await?;
-        let answer = database::answered(answer, "psql", self.context)?;
-        Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
-    }
-
-    /// Runs our own statements one after the other, up to the first that fails. They are sent on standard input.
-    pub(super) async fn run(&self, database: &str, statements: &[String]) -> Result<()> {
-        if statements.is_empty() {
-            return Ok(());
-        }
-        // Statements that have arrived are run to the end, even if nobody is left to receive an error.
-        let script = "PGCLIENTENCODING=UTF8; export PGCLIENTENCODING; trap '' HUP PIPE";
-        let script = format!("{script}\n{PSQL} --set=ON_ERROR_STOP=1 --file=-");
-        let script = postgres(&script, &[&pg_name(database)]);
-        let input = format!("{}{}\n", postgres::login_lines(self.login), statements.join("\n"));
-        let settings = remote::RemoteSettings {
-            answer: self.engine.settings.remote.finish,
-            ..self.engine.settings.remote.clone()
-        };
-        let answer = remote::ask(self.connection, &settings, self.context, &script, &input).await?;
-        if !answer.exit.success() {
-            return Err(database::explain("psql", &answer.exit, &answer.stderr, self.context));
-        }
-        // A setting that this server refuses is a warning; its notices are ignored.
-        let warnings = answer.stderr.iter().filter_map(|line| line.split_once("WARNING:  "));
-        warnings.for_each(|(_, text)| self.context.log.warn(text));
-        Ok(())
-    }
-
-    pub(super) async fn names(&self, sql: &str) -> Result<BTreeSet<String>> {
-        let told = self.query("postgres", sql).await?;
-        serde_json::from_str(&told).map_err(EngineError::internal)
-    }
-
-    /// The roles that this restore is connected as, and acts as.
-    pub(super) async fn own_roles(&self) -> Result<BTreeSet<String>> {
-        self.names("SELECT json_build_array(session_user, current_user)").await
-    }
-
-    /// Settings of extensions that not everybody may change on this server.
-    pub(super) async fn guarded(&self) -> Result<Guarded> {
-        self.names(Guarded::QUERY).await.map(Guarded::new)
-    }
-
-    pub(super) async fn version(&self) -> Result<u32> {
-        let told = self.query("postgres", "SHOW server_version_num").await?;
-        let unclear = || EngineError::new(FailureCode::RemoteFailed, "The server did not say which version it is.");
-        told.parse().map_err(|_| unclear())
-    }
-
-    /// Fails before anything starts if owners are missing, and names them.
-    pub(super) async fn check_roles(&self, needed: BTreeSet<String>) -> Result<()> {
-        let sql = "SELECT coalesce(json_agg(rolname), '[]') FROM pg_roles";
-        let told = self.query("postgres", sql).await?;
-        let there: BTreeSet<String> = serde_json::from_str(&told).map_err(EngineError::internal)?;
-        let missing: Vec<&str> = needed.difference(&there).map(String::as_str).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let message = format!("This server has no roles named {}; nothing was changed.", missing.join(", "));
-        Err(EngineError::new(FailureCode::RolesMissing, message))
-    }
-
-    pub(super) async fn is_superuser(&self) -> Result<bool> {
-        let sql = "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper";
-        Ok(self.query("postgres", sql).await? == "1")
-    }
-
-    /// Creates an empty database like the one that was backed up, to take the place of `target`.
-    pub(super) async fn make_fresh(
-        &self,
-        model: Option<&DatabaseFacts>,
-        target: &Name,
-        replaces: bool,
-    ) -> Result<Fresh> {
-        let closed = if self.is_superuser().await? { CLOSED } else { "" };
-        let limit = model.map_or(-1, |model| model.connection_limit);
-        let limit = Some(limit).filter(|_| !closed.is_empty());
-        let (fresh, statement) = self.make_empty(model, closed).await?;
-        let was_empty = replaces && !self.plan.overwrite;
-        let made_by = ("postgres", vec![statement]);
-        Ok(Fresh { fresh, target: target.clone(), replaces, was_empty, limit, made_by })
-    }
-
-    /// Creates a fresh database once more, to replace one that was partly filled.
-    async fn make_again(&self, made: &Fresh) -> Result<()> {
-        let (from, statements) = &made.made_by;
-        self.drop_fresh(&made.fresh).await?;
-        self.run(from, statements).await?;
-        if made.was_empty { self.check_empty(made).await } else { Ok(()) }
-    }
-
-    /// Copies an empty database, with everything from its template and its extensions, to be filled in its place. In
-    /// the original, the owner could at any time create something that the restore would run as a superuser.
-    async fn copy_empty(&self, there: &DatabaseFacts) -> Result<Fresh> {
-        let fresh = name_of(&Own::Fresh.new_name())?;
-        let (copy, name) = (identifier(&fresh), identifier(&there.name));
-        let from = if there.name.as_str() == "postgres" { "template1" } else { "postgres" };
-        let mut statements: Vec<String> = end_sessions_sql(&there.name).into();
-        statements.push(format!("CREATE DATABASE {copy} TEMPLATE {name}{CLOSED};"));
-        self.run(from, &statements).await?;
-        let limit = Some(there.connection_limit);
-        let made_by = (from, statements);
-        Ok(Fresh { fresh, target: there.name.clone(), replaces: true, was_empty: true, limit, made_by })
-    }
-
-    /// Creates an empty database; returns its name and the statement that created it.
-    async fn make_empty(&self, model: Option<&DatabaseFacts>, closed: &str) -> Result<(Name, String)> {
-        let fresh = name_of(&Own::Fresh.new_name())?;
-        let plain = format!("CREATE DATABASE {} TEMPLATE template0{closed};", identifier(&fresh));
-        let Some(model) = model else {
-            self.run("postgres", std::slice::from_ref(&plain)).await?;
-            return Ok((fresh, plain));
-        };
-        let like_it = create_database_sql(model, &fresh, self.version().await?);
-        let made = match like_it {
-            Ok(sql) => {
-                let sql = format!("{}{closed};", sql.trim_end_matches(';'));
-                let made = self.run("postgres", std::slice::from_ref(&sql)).await;
-                made.map(|()| sql).map_err(|error| error.message)
-            }
-            Err(reason) => Err(reason),
-        };
-        match made {
-            Ok(sql) => Ok((fresh, sql)),
-            Err(reason) => {
-                // A missing locale must not keep anybody from their data.
-                self.context
-                    .log
-                    .warn(format!("The database cannot be made as it was ({reason}); it gets this server's locale."));
-                let encoding = text(model.encoding.as_str());
-                let plain =
-                    format!("CREATE DATABASE {} TEMPLATE template0 ENCODING {encoding}{closed};", identifier(&fresh));
-                self.run("postgres", std::slice::from_ref(&plain)).await?;
-                Ok((fresh, plain))
-            }
-        }
-    }
-
+impl PostgresSession<'_> {
     /// Restores the backup's only dump into a fresh database.
     async fn fill(&self, made: &Fresh, dump: &DumpFacts) -> Result<RestoreReport> {
         let script = self.restore_script(&made.fresh, dump.has_event_triggers(), &[]).await?;
@@ -461,76 +233,6 @@ impl Session<'_> {
             .await
     }
 
-    /// Logs that a dump is restored once more, and creates a fresh database for it.
-    pub(super) async fn begin_again(&self, made: &Fresh, lines: &[String]) -> Result<()> {
-        const SHOWN: usize = 40;
-        let log = &self.context.log;
-        log.line(format!(
-            "Not everything of {} could be restored at once. It is restored again, and what only follows from its rows \
-             (indexes and contents of materialized views) apart from the rest. What the server said:",
-            made.target
-        ));
-        lines.iter().take(SHOWN).for_each(|line| log.line(line));
-        self.make_again(made).await
-    }
-
-    pub(crate) async fn restore_script(
-        &self,
-        database: &Name,
-        has_event_triggers: bool,
-        more: &[&str],
-    ) -> Result<Script> {
-        let (name, options) = (pg_name(database.as_str()), self.options(database.as_str(), has_event_triggers).await?);
-        let mut words = vec![name.as_str(), options.as_str()];
-        words.extend(more);
-        if self.plan.options.no_owner {
-            words.extend(["--no-owner", "--no-privileges"]);
-        }
-        Ok(postgres(RESTORE, &words))
-    }
-
-    /// Options that turn off what would end `pg_restore` or keep it from writing in sessions of this role and this
-    /// database, as far as it does not do so itself; mostly none. Connection poolers accept no options.
-    async fn options(&self, database: &str, has_event_triggers: bool) -> Result<String> {
-        const HURTING: &str = "SELECT coalesce(pg_catalog.string_agg('-c ' || name || '=0', ' '), '') FROM \
-            pg_catalog.pg_settings WHERE name IN ('default_transaction_read_only', 'idle_session_timeout', \
-            'transaction_timeout') AND reset_val NOT IN ('0', 'off')";
-        // Materialized views are filled after event triggers were created, and a trigger that refuses this would end
-        // the restore. Only users who may create event triggers may turn them off; from version 17 on, there is a
-        // setting just for them.
-        const EVENT_TRIGGERS: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_settings WHERE name = \
-            'event_triggers') THEN '-c event_triggers=off' ELSE '-c session_replication_role=replica' END FROM \
-            pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper";
-        let mut options = self.query(database, HURTING).await?;
-        if has_event_triggers {
-            options = format!("{options} {}", self.query(database, EVENT_TRIGGERS).await?);
-        }
-        Ok(options.trim().to_owned())
-    }
-
-    pub(super) fn judge(&self, exit: &crate::ssh::Exit, lines: &[String]) -> Result<()> {
-        if exit.success() {
-            lines.iter().for_each(|line| self.context.log.warn(line));
-            return Ok(());
-        }
-        let missing = lines.iter().find(|line| line.contains("role \"") && line.contains("does not exist"));
-        match missing {
-            Some(line) => {
-                lines.iter().for_each(|line| self.context.log.line(line));
-                Err(EngineError::new(FailureCode::RolesMissing, format!("pg_restore {}: {line}", ended(exit))))
-            }
-            None => Err(database::explain("pg_restore", exit, lines, self.context)),
-        }
-    }
-
-    /// Restores owner, rights, settings and limits of the original. If nobody may connect yet, the connection limit is
-    /// set together with the name.
-    pub(super) async fn finish(&self, model: &DatabaseFacts, made: &Fresh, with_roles: bool) -> Result<()> {
-        let limit = if made.limit.is_some() { -1 } else { model.connection_limit };
-        let model = DatabaseFacts { connection_limit: limit, ..model.clone() };
-        self.run("postgres", &finish_database_sql(&model, &made.fresh, with_roles)).await
-    }
-
     /// As [`Self::finish`], for a database that existed before: warns about what this login may not set and about what
     /// stays as it is. The contents have been restored by then.
     pub(super) async fn finish_existing(&self, model: &DatabaseFacts, there: &DatabaseFacts, name: &Name) {
@@ -560,55 +262,4 @@ impl Session<'_> {
             ));
         }
     }
-
-    /// Drops a database that this restore made itself.
-    async fn drop_fresh(&self, name: &Name) -> Result<()> {
-        let _may_be_none = self.run("postgres", &[template_sql(name)]).await;
-        // A database with subscriptions cannot be dropped. Their publications and slots are not touched.
-        let subscriptions = self.query(name.as_str(), SUBSCRIPTIONS).await.unwrap_or_default();
-        let subscriptions: Vec<String> = serde_json::from_str(&subscriptions).unwrap_or_default();
-        for subscription in &subscriptions {
-            let subscription = identifier(&name_of(subscription)?);
-            let away =
-                ["DISABLE", "SET (slot_name = NONE)"].map(|what| format!("ALTER SUBSCRIPTION {subscription} {what};"));
-            let away: Vec<String> = away.into_iter().chain([format!("DROP SUBSCRIPTION {subscription};")]).collect();
-            self.run(name.as_str(), &away).await?;
-        }
-        let away: Vec<String> = end_sessions_sql(name).into_iter().chain([drop_sql(name)]).collect();
-        self.run("postgres", &away).await
-    }
-
-    /// Drops a database that this restore created itself, and warns if that fails.
-    pub(super) async fn drop_own(&self, name: &Name) {
-        // Runs even if the run was cancelled, unless the server takes too long.
-        let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
-        let session = Session { context: &context, ..*self };
-        if !matches!(tokio::time::timeout(CLEANING_UP, session.drop_fresh(name)).await, Ok(Ok(()))) {
-            context.log.warn(format!("The database {name} was left behind on the server."));
-        }
-    }
-}
-
-pub(super) fn template_sql(name: &Name) -> String {
-    format!("ALTER DATABASE {} IS_TEMPLATE false;", identifier(name))
-}
-
-pub(super) fn drop_sql(name: &Name) -> String {
-    format!("DROP DATABASE IF EXISTS {};", identifier(name))
-}
-
-/// Ends the sessions of a database, and waits until they have ended.
-pub(super) fn end_sessions_sql(name: &Name) -> [String; 2] {
-    let name = text(name.as_str());
-    let waiting = format!(
-        "BEGIN FOR i IN 1..100 LOOP PERFORM pg_stat_clear_snapshot(); \
-         EXIT WHEN NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = {name}); PERFORM pg_sleep(0.1); \
-         END LOOP; END"
-    );
-    [
-        format!(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = {name} AND pid <> pg_backend_pid();"
-        ),
-        format!("DO {};", text(&waiting)),
-    ]
 }

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
 
-use super::postgres::{Fresh, STRICTLY, Session};
+use super::postgres_fresh::{Fresh, STRICTLY};
+use super::postgres_session::PostgresSession;
 use crate::archive::pgdump::derived::Follows;
 use crate::archive::pgdump::split::{Part, Split};
 use crate::error::{EngineError, Result};
@@ -15,7 +16,8 @@ use crate::postgres::DumpFacts;
 use crate::postgres::globals::Name;
 use crate::postgres::quoting::text;
 use crate::remote::{self, Answer, RemoteSettings};
-use crate::source::{database, postgres};
+use crate::source::postgres;
+use crate::source::tool::explain;
 
 /// How many of them may be missing: each is tried by itself.
 const MISSING: usize = 100;
@@ -41,7 +43,7 @@ fn there_query(encoding: Option<&str>) -> String {
     )
 }
 
-impl Session<'_> {
+impl PostgresSession<'_> {
     /// Creates indexes and contents in a database that has everything else. Runs all of them, then runs those that are
     /// still missing once more, one at a time, so that each error belongs to one statement.
     pub(super) async fn make_derived(&self, made: &Fresh, dump: &DumpFacts, split: &Split) -> Result<()> {
@@ -51,7 +53,7 @@ impl Session<'_> {
         let (mut left_out, mut names) = (BTreeSet::new(), Vec::new());
         let missing = if all.exit.success() { Vec::new() } else { self.missing(name, dump, split).await? };
         if missing.len() > MISSING {
-            return Err(database::explain("pg_restore", &all.exit, &all.stderr, self.context));
+            return Err(explain(postgres::tool("pg_restore"), &all.exit, &all.stderr, self.context));
         }
         for part in missing {
             let one = split.dump([part].into_iter());
@@ -60,7 +62,7 @@ impl Session<'_> {
                 continue;
             }
             if !is_tolerated(&answer) {
-                return Err(database::explain("pg_restore", &answer.exit, &answer.stderr, self.context));
+                return Err(explain(postgres::tool("pg_restore"), &answer.exit, &answer.stderr, self.context));
             }
             answer.stderr.iter().take(SHOWN).for_each(|line| self.context.log.line(line));
             left_out.insert((&part.schema, &part.name));
@@ -75,7 +77,7 @@ impl Session<'_> {
         if parts().any(|part| is_last(&part)) {
             let last = self.restore_parts(name, &[STRICTLY], split.dump(parts().filter(is_last))).await?;
             if !last.exit.success() {
-                return Err(database::explain("pg_restore", &last.exit, &last.stderr, self.context));
+                return Err(explain(postgres::tool("pg_restore"), &last.exit, &last.stderr, self.context));
             }
         }
         if !names.is_empty() {

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::database_messages::{not_empty, not_held};
 use super::dumps::{Dump, copy};
 use super::feed::Feeding;
-use super::postgres::{Fresh, STRICTLY, Session, end_sessions_sql, name_of, with_note};
+use super::postgres_fresh::{Fresh, STRICTLY};
+use super::postgres_session::{PostgresSession, end_sessions_sql, name_of, with_note};
 use crate::Engine;
 use crate::archive::pgdump::split::split;
 use crate::archive::server::{ROLES, describe_postgres};
@@ -21,13 +22,14 @@ use crate::postgres::DumpFacts;
 use crate::postgres::cluster_dump::{self, CheckError, ClusterDump, Filter, FilterOptions};
 use crate::postgres::globals::sql::changed_sql;
 use crate::postgres::globals::{
-    CAN_READ_PASSWORDS, DatabaseFacts, Globals, Guarded, Name, Role, RoleThere, VALIDITY, by_name, gain,
-    gained_by_membership, new_memberships, new_password, roles_query, sql,
+    DatabaseFacts, Globals, Guarded, Name, Role, VALIDITY, by_name, gain, gained_by_membership, new_memberships,
+    new_password, sql,
 };
 use crate::postgres::quoting::identifier;
-use crate::source::database::{self, Login};
+use crate::source::database::Login;
 use crate::source::postgres::{self, PSQL, pg_name, postgres};
 use crate::source::postgres_server::ask_database;
+use crate::source::tool::explain;
 use crate::ssh::Connection;
 use crate::thread::on_thread;
 
@@ -40,7 +42,7 @@ impl Engine {
         login: &Login,
         context: &Context,
     ) -> Result<RestoreReport> {
-        let session = Session { engine: self, connection, plan, login, context };
+        let session = PostgresSession { engine: self, connection, plan, login, context };
         context.log.line("Reading the whole backup before anything is changed.");
         let (mut globals, mut dumps) = self.read_as(&plan.backup, context, describe_postgres).await?;
         if let Some(name) = only {
@@ -147,7 +149,7 @@ impl Engine {
         login: &Login,
         context: &Context,
     ) -> Result<RestoreReport> {
-        let session = Session { engine: self, connection, plan, login, context };
+        let session = PostgresSession { engine: self, connection, plan, login, context };
         context.log.line("Reading and checking the whole dump before anything is changed.");
         let guarded = session.guarded().await?;
         let dump = self.check_cluster_dump(&plan.backup, guarded.clone(), context).await?;
@@ -194,7 +196,7 @@ impl Engine {
             })
             .await?;
         if !fed.exit.success() {
-            return Err(database::explain("psql", &fed.exit, &fed.lines, context));
+            return Err(explain(postgres::tool("psql"), &fed.exit, &fed.lines, context));
         }
         fed.lines.iter().for_each(|line| context.log.line(line));
         Ok(RestoreReport { plain_bytes: fed.plain_bytes, ..RestoreReport::default() })
@@ -239,7 +241,7 @@ fn spared(role: &str) -> String {
     format!("The role {role}, as which this restore is connected, keeps its attributes, its password and its settings.")
 }
 
-impl Session<'_> {
+impl PostgresSession<'_> {
     /// Leaves the connected role unchanged: with the attributes that it had elsewhere, it might be locked out, together
     /// with everybody who could repair that.
     async fn spare_own_role(&self, globals: &mut Globals) -> Result<()> {
@@ -309,12 +311,6 @@ impl Session<'_> {
         let gains = globals.gains(&self.roles_there().await?, self.plan.options.dry_run);
         gains.into_iter().for_each(|text| self.context.log.warn(text));
         Ok(())
-    }
-
-    pub(super) async fn roles_there(&self) -> Result<Vec<RoleThere>> {
-        let may_read = self.query("postgres", CAN_READ_PASSWORDS).await?;
-        let told = self.query("postgres", &roles_query(may_read == "t")).await?;
-        serde_json::from_str(&told).map_err(EngineError::internal)
     }
 
     /// As [`Self::tell_gains`], for a dump in SQL.

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
-use super::postgres::{
-    CLOSED, Fresh, Session, UNCHANGED, drop_sql, end_sessions_sql, name_of, template_sql, with_note,
+use super::postgres_fresh::{CLOSED, Fresh};
+use super::postgres_session::{
+    PostgresSession, UNCHANGED, drop_sql, end_sessions_sql, name_of, template_sql, with_note,
 };
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -21,7 +22,7 @@ enum Outcome {
     Unknown,
 }
 
-impl Session<'_> {
+impl PostgresSession<'_> {
     /// Puts fresh databases in the place of existing ones; the old ones are dropped last. An error tells the state of
     /// the databases.
     pub(super) async fn swap(&self, all: &[Fresh]) -> Result<()> {
@@ -38,7 +39,7 @@ impl Session<'_> {
         self.context.begin_writing().await.map_err(|error| with_note(&error, UNCHANGED))?;
         // The rest takes seconds, and stopping half-way would help nobody.
         let context = Context { cancel: CancellationToken::new(), ..self.context.clone() };
-        let session = Session { context: &context, ..*self };
+        let session = PostgresSession { context: &context, ..*self };
         if all.iter().all(|one| !one.replaces) {
             let mut renamed: Vec<String> = all.iter().flat_map(|one| end_sessions_sql(&one.fresh)).collect();
             renamed.extend(in_transaction(all.iter().flat_map(Fresh::named_sql)));

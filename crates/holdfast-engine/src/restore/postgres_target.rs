@@ -6,14 +6,14 @@ use holdfast_core::backup::name_text;
 use holdfast_core::run::FailureCode;
 
 use super::database_messages::tables_lost;
-use super::postgres::Session;
+use super::postgres_session::PostgresSession;
 use crate::error::{EngineError, Result};
 use crate::postgres::DumpFacts;
 use crate::postgres::contents::{Contents, LOGICAL_REPLICATION, contents_query};
 use crate::postgres::globals::DatabaseFacts;
 use crate::source::postgres;
 
-impl Session<'_> {
+impl PostgresSession<'_> {
     /// What a database has that a new one does not have.
     pub(super) async fn contents(&self, name: &str) -> Result<Contents> {
         let sql = contents_query(self.version().await?);

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::PlainSink;
-use super::database::judge;
+use super::tool::{Tool, judge};
 use crate::error::Result;
 use crate::remote::{self, Pace, Remote, Script, end_of};
 use crate::ssh::{Exit, Process};
 
 /// A tool that writes a dump.
 pub(crate) struct Dumping {
-    pub tool: &'static str,
+    pub tool: Tool,
     pub script: Script,
     /// What the script reads from standard input: the login, followed by any further options or table names.
     pub input: String,

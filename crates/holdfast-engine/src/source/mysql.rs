@@ -2,8 +2,10 @@
 
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
+use holdfast_core::run::FailureCode;
 
-use super::database::{DatabasePlan, EXIT_NO_TOOL, Login, Table, answered, listed_tables, unhex};
+use super::database::{DatabasePlan, Login, Table, listed_tables, unhex};
+use super::tool::{EXIT_NO_TOOL, Messages, Sign, Tool, answered};
 use crate::archive::MysqlFacts;
 use crate::context::Context;
 use crate::error::Result;
@@ -37,6 +39,42 @@ const MORE_OPTIONS: &str = "r=$(cat)\n";
 const MORE_WORDS: &str = "ulimit -s unlimited 2>/dev/null || :\nl=$(cat)\neval \"set -- \\\"\\$@\\\" $l\"\n";
 /// Follows the client's command. Standard input has been read completely by then.
 const MYSQL_OPTIONS: &str = "<<END\n$k\n[client]\n$u\n$w\n$r\nEND\n";
+
+static MESSAGES: Messages = Messages {
+    signs: &[
+        // MariaDB's dump tool escapes these characters in the name with which it selects the database.
+        Sign::with_hint(
+            &["Unknown database '", "\\"],
+            ". The dump tool of MariaDB cannot dump events of a database with a quote or a backslash in its name: drop \
+             the events, or move them to another database.",
+        ),
+        Sign::new(FailureCode::DatabaseAuth, &["Access denied for user"]),
+        Sign::new(FailureCode::DatabaseMissing, &["Unknown database"]),
+        Sign::new(FailureCode::DatabaseUnreachable, &["Can't connect"]),
+        Sign::new(FailureCode::DatabaseUnreachable, &["Connection refused"]),
+        Sign::new(FailureCode::TargetFull, &["No space left on device"]),
+        Sign::new(FailureCode::TargetFull, &["is full"]),
+        Sign::new(FailureCode::TargetFull, &["Disk full"]),
+        Sign::with_hint(
+            &["Cannot use --dump-history"],
+            ". The dump tool of MariaDB cannot dump the history of this table, which is kept by transactions: exclude \
+             it.",
+        ),
+    ],
+    // The dump tools continue after a table that they could not look up.
+    incomplete: &["Couldn't "],
+    number: error_number,
+};
+
+/// A program of MySQL or MariaDB.
+pub(crate) const fn tool(name: &'static str) -> Tool {
+    Tool { name, messages: &MESSAGES }
+}
+
+/// The error number in a line with which the client reports an error.
+pub(crate) fn error_number(line: &str) -> Option<u16> {
+    line.strip_prefix("ERROR ")?.split_once(" (")?.0.parse().ok()
+}
 
 /// The login as the scripts read it.
 pub(crate) fn login_lines(login: &Login) -> String {
@@ -93,7 +131,7 @@ pub(crate) async fn query(at: Remote<'_>, login: &Login, sql: &str) -> Result<An
 
 /// As `query`, with an error if the client failed.
 pub(super) async fn answer_to(at: Remote<'_>, login: &Login, sql: &str) -> Result<Answer> {
-    answered(query(at, login, sql).await?, "The database client", at.context)
+    answered(query(at, login, sql).await?, tool("mysql"), at.context)
 }
 
 /// Options of all MySQL dumps, and some that only some of the tools know: the history of versioned tables, and leaving
@@ -138,7 +176,7 @@ pub(super) fn table_words(tables: &[Table]) -> String {
 
 /// All tables of a database, or of all databases of the server.
 pub(super) async fn list_tables(at: Remote<'_>, source: &DatabasePlan) -> Result<Vec<Table>> {
-    let only = source.name.as_ref().map(|name| format!(" WHERE table_schema = {}", mysql_text(name)));
+    let only = source.database.name.as_ref().map(|name| format!(" WHERE table_schema = {}", mysql_text(name)));
     // Names may hold anything, so they come as hexadecimal digits.
     let select = "SELECT CONCAT(HEX(table_schema), ' ', HEX(table_name)) FROM information_schema.tables";
     let sql = format!("{select}{}", only.unwrap_or_default());
@@ -157,7 +195,7 @@ pub(super) async fn mysql_grants(at: Remote<'_>, login: &Login) -> Result<Grants
 pub(super) async fn warn_of_privileges(at: Remote<'_>, source: &DatabasePlan) -> Result<()> {
     let context = at.context;
     let grants = mysql_grants(at, &source.login).await?;
-    if source.name.is_none() && !grants.are_everywhere(&["SELECT", "SHOW DATABASES"]) {
+    if source.database.name.is_none() && !grants.are_everywhere(&["SELECT", "SHOW DATABASES"]) {
         context.log.warn(
             "The database user sees only the databases that it has rights to; others, if there are any, are not in this \
              backup. Grant it SHOW DATABASES and SELECT on everything.",
@@ -178,7 +216,7 @@ pub(super) async fn warn_of_privileges(at: Remote<'_>, source: &DatabasePlan) ->
     let sees_routines = |name: &str| {
         sees_all_routines || grants.are_within(name, &["EXECUTE", "ALTER ROUTINE", "CREATE ROUTINE", "SHOW_ROUTINE"])
     };
-    let names = match &source.name {
+    let names = match &source.database.name {
         Some(name) => vec![name.clone()],
         None => user_databases(at, &source.login).await?,
     };
@@ -232,7 +270,28 @@ pub(crate) fn set_up_sql(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tool::explain;
     use super::*;
+    use crate::ssh::Exit;
+
+    #[test]
+    fn errors_are_known_by_their_number_and_not_by_names() {
+        assert_eq!(error_number("ERROR 1146 (42S02) at line 3: Table 'a.b' doesn't exist"), Some(1146));
+        let denied = "ERROR 1142 (42000) at line 1: SHOW VIEW command denied to user for table 'ERROR 1146 (42S02)'";
+        assert_eq!(error_number(denied), Some(1142));
+        for other in ["", "mysql: ERROR 1146 (42S02)", "ERROR at line 1: Unknown command", "ERROR 99999 (HY000): x"] {
+            assert_eq!(error_number(other), None, "{other}");
+        }
+        let (context, _lines) = Context::new(tokio_util::sync::CancellationToken::new());
+        let exit = Exit { status: Some(1), signal: None };
+        let told = |line: &str| explain(tool("mysqldump"), &exit, &[line.to_owned()], &context);
+        let error = told(denied).reworded("The view could not be read: ERROR 1146 (42S02)");
+        assert!(error.has_number(&[1142]) && !error.has_number(&[1146]));
+        let error = told("mariadb-dump: Got error: 1049: \"Unknown database 'a\\'b'\" when selecting the database");
+        assert_eq!(error.code, FailureCode::RemoteFailed);
+        assert!(error.message.contains("drop the events"), "{}", error.message);
+        assert_eq!(told("Unknown database 'ab'").code, FailureCode::DatabaseMissing);
+    }
 
     #[test]
     fn a_login_is_two_lines_whatever_is_in_it() {

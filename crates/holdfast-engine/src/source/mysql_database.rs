@@ -5,7 +5,7 @@ use super::database::{DatabasePlan, known_excluded, listed_tables};
 use super::database_dump::{self, Dumping};
 use super::mysql::{
     ignored_lines, list_tables, login_lines, mysql_dump, mysql_tables_dump, mysql_text, query, set_up_sql, table_words,
-    warn_of_floats, warn_of_privileges,
+    tool, warn_of_floats, warn_of_privileges,
 };
 use super::mysql_definitions::Asking;
 use crate::archive::MysqlFacts;
@@ -16,7 +16,7 @@ use crate::remote::{Answer, Remote};
 
 /// Sends the dump of the database to `sink`.
 pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, name: &str, sink: &mut PlainSink) -> Result<()> {
-    let excluded = match source.excluded_tables[..] {
+    let excluded = match source.database.excluded_tables[..] {
         [] => Vec::new(),
         _ => known_excluded(source, list_tables(at, source).await?, at.context),
     };
@@ -26,7 +26,7 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, name: &str, sink
         let input = format!("{login}{}", ignored_lines(&excluded));
         return database_dump::send(
             at,
-            Dumping { tool: "mysqldump", script: mysql_dump(name), input, first_wait: None },
+            Dumping { tool: tool("mysqldump"), script: mysql_dump(name), input, first_wait: None },
             sink,
         )
         .await;
@@ -36,7 +36,7 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, name: &str, sink
     sink.send(tables::section(found.before.clone())?.into()).await?;
     let input = format!("{login}{}", table_words(&found.tables));
     let script = mysql_tables_dump(name, &found.tables, found.set_of_rows);
-    database_dump::send(at, Dumping { tool: "mysqldump", script, input, first_wait: None }, sink).await?;
+    database_dump::send(at, Dumping { tool: tool("mysqldump"), script, input, first_wait: None }, sink).await?;
     let after = asking.after_rows(&spelled, &found).await?;
     sink.send(section(after)?.into()).await
 }
@@ -44,7 +44,7 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, name: &str, sink
 /// The settings that a restore needs to create the database again. Also warns about tables that may change while they
 /// are dumped.
 pub(crate) async fn facts(at: Remote<'_>, source: &DatabasePlan) -> Result<Option<MysqlFacts>> {
-    let own = match &source.name {
+    let own = match &source.database.name {
         Some(name) => format!("table_schema = {}", mysql_text(name)),
         None => "table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys')".to_owned(),
     };
@@ -69,7 +69,7 @@ pub(crate) async fn facts(at: Remote<'_>, source: &DatabasePlan) -> Result<Optio
         );
         warn_of_floats(&named_tables(&query(at, &source.login, &floats).await?), at.context);
     }
-    let Some(name) = &source.name else { return Ok(None) };
+    let Some(name) = &source.database.name else { return Ok(None) };
     let answer = query(at, &source.login, &set_up_sql(name)).await?;
     let text = String::from_utf8_lossy(&answer.stdout).into_owned();
     let facts = MysqlFacts::parse(&text).filter(|_| answer.exit.success());

@@ -9,8 +9,9 @@ use holdfast_core::backup::name_text;
 use holdfast_core::random::{from_hex, hex};
 use holdfast_core::run::FailureCode;
 
-use super::database::{self, DatabasePlan, Table, unhex};
+use super::database::{DatabasePlan, Table, unhex};
 use super::mysql::{self, mysql_text};
+use super::tool::explain;
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::{Definition, DefinitionKind, LONGEST, Reading, takes_prepared};
 use crate::mysql::quotes::outside_quotes;
@@ -191,7 +192,7 @@ impl Asking<'_> {
 
     fn judged(&self, answer: &Answer) -> Result<Vec<Vec<u8>>> {
         if !answer.exit.success() {
-            return Err(database::explain("The database client", &answer.exit, &answer.stderr, self.at.context));
+            return Err(explain(mysql::tool("mysql"), &answer.exit, &answer.stderr, self.at.context));
         }
         let text = answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout);
         let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -276,7 +277,7 @@ impl Asking<'_> {
             let shown: String =
                 some.iter().map(|name| format!("SHOW EVENTS FROM {} WHERE LENGTH(name) = 0;", quoted(name))).collect();
             self.lines(&shown).await.map_err(|error| {
-                let is_denied = error.is_mysql_error(&[1044]);
+                let is_denied = error.has_number(&[1044]);
                 let hint = if is_denied { " Grant the database user EVENT, so that it sees events." } else { "" };
                 error.reworded(format!("{}{hint}", error.message))
             })?;
@@ -370,15 +371,15 @@ impl Asking<'_> {
         if [&listed.schema, &listed.name].iter().any(|name| name.contains(char::is_control)) {
             return Err(unread());
         }
-        if error.is_mysql_error(&GONE) {
+        if error.has_number(&GONE) {
             self.at.context.log.line(format!("The {shown} was dropped meanwhile and is not in this backup."));
             return Ok(());
         }
         // 1168 is a merge table whose tables are gone; any other table that cannot be read is damaged.
-        let is_damaged = listed.kind.is_before_rows() && !error.is_mysql_error(&[1168]);
+        let is_damaged = listed.kind.is_before_rows() && !error.has_number(&[1168]);
         // Numbers from 2000 on are errors of the client.
-        let is_clients = error.mysql_error.is_none_or(|number| (2000..3000).contains(&number));
-        if error.is_mysql_error(&OURS) || is_damaged || is_clients {
+        let is_clients = error.number.is_none_or(|number| (2000..3000).contains(&number));
+        if error.has_number(&OURS) || is_damaged || is_clients {
             return Err(unread());
         }
         self.at.context.log.warn(format!(

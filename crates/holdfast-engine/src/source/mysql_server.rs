@@ -8,7 +8,7 @@ use super::PlainSink;
 use super::after_rows::AfterRows;
 use super::database::{DatabasePlan, Table, unhex};
 use super::mysql::{
-    ignored_lines, list_tables, login_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words,
+    ignored_lines, list_tables, login_lines, mysql_dump, mysql_dump_with, mysql_tables_dump, table_words, tool,
 };
 use super::mysql_definitions::{Asking, Listed, unclear};
 use super::parts::{Dump, Parts};
@@ -17,7 +17,7 @@ use crate::archive::server::{DOCUMENT, VIEWS, folder, is_bounded};
 use crate::error::{EngineError, Result};
 use crate::mysql::definitions::DefinitionKind;
 use crate::mysql::tables;
-use crate::mysql::{ACCOUNTS, DatabaseFacts, NOT_THE_SERVERS, ServerFacts, View, is_copy, is_public};
+use crate::mysql::{ACCOUNTS, DumpedDatabase, NOT_THE_SERVERS, ServerFacts, View, is_copy, is_public};
 use crate::remote::Remote;
 
 /// Folders in the server's data directory that it takes for databases.
@@ -51,10 +51,10 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, sink: &mut Plain
     let has_definitions = asking.gives_definitions().await?;
     databases.iter_mut().for_each(|database| database.set_up.has_definitions = has_definitions);
     let tables = list_tables(at, source).await?;
-    for text in source.excluded_tables.iter().filter(|text| !tables.iter().any(|table| table.is(text))) {
+    for text in source.database.excluded_tables.iter().filter(|text| !tables.iter().any(|table| table.is(text))) {
         context.log.warn(format!("The excluded table {text} does not exist."));
     }
-    let is_excluded = |table: &Table| source.excluded_tables.iter().any(|text| table.is(text));
+    let is_excluded = |table: &Table| source.database.excluded_tables.iter().any(|text| table.is(text));
     let names: Vec<&str> = databases.iter().map(|database| database.name.as_str()).collect();
     // Definitions that the server gives as data are read with each database.
     let is_asked = !has_definitions && !names.is_empty();
@@ -114,7 +114,7 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, sink: &mut Plain
         };
         let folder = folder(index, name);
         let after = asked.as_ref().map(|found| AfterRows { asking, name, found });
-        parts.dump(Dump { tool: "mysqldump", script, input, folder: &folder, before: &before, after }).await?;
+        parts.dump(Dump { tool: tool("mysqldump"), script, input, folder: &folder, before: &before, after }).await?;
         if !is_copy(name) {
             context.note_database(name);
         }
@@ -123,7 +123,7 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, sink: &mut Plain
 }
 
 impl Asking<'_> {
-    async fn databases(&self) -> Result<Vec<DatabaseFacts>> {
+    async fn databases(&self) -> Result<Vec<DumpedDatabase>> {
         let sql = format!(
             "SELECT CONCAT(HEX(schema_name), ' ', {}) FROM information_schema.schemata WHERE {NOT_THE_SERVERS} ORDER BY schema_name",
             MysqlFacts::COLUMNS
@@ -138,7 +138,7 @@ impl Asking<'_> {
         }
         let parse = |line: &String| {
             let (name, set_up) = line.split_once(' ')?;
-            Some(DatabaseFacts { name: unhex(name)?, set_up: MysqlFacts::parse(set_up)? })
+            Some(DumpedDatabase { name: unhex(name)?, set_up: MysqlFacts::parse(set_up)? })
         };
         self.lines(&sql).await?.iter().map(|line| parse(line).ok_or_else(unclear)).collect()
     }

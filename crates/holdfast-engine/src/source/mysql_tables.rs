@@ -36,7 +36,7 @@ type TableIds = BTreeMap<u64, Table>;
 impl Asking<'_> {
     /// What a database holds: the tables that the dump tool is to read, and everything else.
     pub(super) async fn read(&self, name: &str) -> Result<Found> {
-        let excluded = &self.source.excluded_tables;
+        let excluded = &self.source.database.excluded_tables;
         let ids = self.table_ids().await?;
         if ids.is_none() {
             self.at.context.log.line(
@@ -132,7 +132,7 @@ impl Asking<'_> {
         for found in before.extract_if(.., |found| is_left_out(found)) {
             let name = name_text(format!("{schema}.{}", found.name).as_bytes());
             let message = format!("The table {name} cannot be backed up: {why}");
-            if self.source.name.is_some() {
+            if self.source.database.name.is_some() {
                 return Err(EngineError::new(FailureCode::RemoteFailed, message));
             }
             self.at.context.log.warn(format!("{message} It is not in this backup."));
@@ -284,7 +284,7 @@ impl Asking<'_> {
         match self.many_lines(&sql).await {
             Ok(lines) => lines.iter().map(|line| parse(line).ok_or_else(unclear)).collect::<Result<_>>().map(Some),
             // The user lacks the privilege, or the server has no InnoDB.
-            Err(error) if error.is_mysql_error(&[1227, 1109]) => Ok(None),
+            Err(error) if error.has_number(&[1227, 1109]) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use super::PlainSink;
 use super::after_rows::AfterRows;
-use super::database;
+use super::tool::{Tool, judge};
 use crate::archive::server::PART_BYTES;
 use crate::archive::tar::{Member, MemberKind, Writer};
 use crate::error::{EngineError, Result};
@@ -18,7 +18,7 @@ pub(super) struct Parts<'a> {
 
 /// The dump of one database.
 pub(super) struct Dump<'a> {
-    pub tool: &'static str,
+    pub tool: Tool,
     pub script: Script,
     /// What the script reads from standard input: the login, followed by any further options or table names.
     pub input: String,
@@ -80,6 +80,6 @@ impl Parts<'_> {
             return Err(remote::no_commands());
         }
         let lines = remote::lines(stdout.stderr());
-        database::judge(dump.tool, &exit, &lines, context)
+        judge(dump.tool, &exit, &lines, context)
     }
 }

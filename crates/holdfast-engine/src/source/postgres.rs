@@ -1,10 +1,12 @@
 //! Queries to PostgreSQL, and dumps of its databases.
 
 use holdfast_core::Secret;
+use holdfast_core::run::FailureCode;
 
 use super::PlainSink;
-use super::database::{DatabasePlan, Login, Table, answered, known_excluded, listed_tables, unhex};
+use super::database::{DatabasePlan, Login, Table, known_excluded, listed_tables, unhex};
 use super::database_dump::{self, Dumping};
+use super::tool::{Messages, Sign, Tool, answered};
 use crate::error::Result;
 use crate::remote::{Answer, Remote, Script};
 
@@ -30,6 +32,32 @@ exec psql --dbname="$1" --no-psqlrc --no-password --quiet --command='\o /dev/nul
     --command="SET search_path = ''" --command='SET statement_timeout = 0' --command="SELECT pg_catalog.set_config(name, '0', false) FROM \
     pg_catalog.pg_settings WHERE name IN ('default_transaction_read_only', 'idle_in_transaction_session_timeout', \
     'idle_session_timeout', 'lock_timeout', 'transaction_timeout')" "#;
+
+static MESSAGES: Messages = Messages {
+    signs: &[
+        Sign::new(FailureCode::DatabaseMissing, &["database \"", "does not exist"]),
+        Sign::new(FailureCode::DatabaseAuth, &["authentication failed"]),
+        Sign::new(FailureCode::DatabaseAuth, &["no password supplied"]),
+        Sign::new(FailureCode::DatabaseAuth, &["FATAL:  role \""]),
+        Sign::new(FailureCode::DatabaseAuth, &["no pg_hba.conf entry"]),
+        Sign::new(FailureCode::DatabaseUnreachable, &["Connection refused"]),
+        Sign::new(FailureCode::DatabaseUnreachable, &["could not connect"]),
+        Sign::new(FailureCode::DatabaseUnreachable, &["connection to server on socket"]),
+        Sign::new(FailureCode::TargetFull, &["No space left on device"]),
+        Sign::with_hint(
+            &["due to statement timeout"],
+            ". A setting of the database or of the user cancels statements before the tool can turn it off. ALTER ROLE \
+             … SET statement_timeout = 0 for the user of this backup overrides a setting of the database.",
+        ),
+    ],
+    incomplete: &[],
+    number: |_| None,
+};
+
+/// A program of PostgreSQL.
+pub(crate) const fn tool(name: &'static str) -> Tool {
+    Tool { name, messages: &MESSAGES }
+}
 
 /// The login as the scripts read it.
 pub(crate) fn login_lines(login: &Login) -> String {
@@ -103,24 +131,38 @@ pub(super) async fn list_tables(at: Remote<'_>, login: &Login, database: &str) -
     const SQL: &str = "SELECT encode(convert_to(schemaname, 'UTF8'), 'hex') || ' ' || encode(convert_to(tablename, \
         'UTF8'), 'hex') FROM pg_tables";
     let answer = query(at, login, database, SQL).await?;
-    Ok(listed_tables(&answered(answer, "The database client", at.context)?))
+    Ok(listed_tables(&answered(answer, tool("psql"), at.context)?))
 }
 
 /// Sends the dump of one database to `sink`.
 pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, name: &str, sink: &mut PlainSink) -> Result<()> {
-    let excluded = match source.excluded_tables[..] {
+    let excluded = match source.database.excluded_tables[..] {
         [] => Vec::new(),
         _ => known_excluded(source, list_tables(at, &source.login, name).await?, at.context),
     };
     let role = role_instead(at, &source.login, name).await?;
     let script = pg_dump(name, &excluded, role.as_deref());
-    let dumping = Dumping { tool: "pg_dump", script, input: login_lines(&source.login), first_wait: None };
+    let dumping = Dumping { tool: tool("pg_dump"), script, input: login_lines(&source.login), first_wait: None };
     database_dump::send(at, dumping, sink).await
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tool::explain;
     use super::*;
+    use crate::context::Context;
+    use crate::ssh::Exit;
+
+    #[test]
+    fn an_error_tells_what_people_can_do() {
+        let (context, _lines) = Context::new(tokio_util::sync::CancellationToken::new());
+        let exit = Exit { status: Some(1), signal: None };
+        let told = |line: &str| explain(tool("pg_dump"), &exit, &[line.to_owned()], &context);
+        let error = told("pg_dump: error: query failed: ERROR:  canceling statement due to statement timeout");
+        assert!(error.message.contains("SET statement_timeout = 0"), "{}", error.message);
+        let error = told("pg_dump: error: connection failed: FATAL:  database \"a\" does not exist");
+        assert_eq!(error.code, FailureCode::DatabaseMissing);
+    }
 
     #[test]
     fn names_are_names_whatever_is_in_them() {

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use holdfast_core::run::FailureCode;
 
 use super::PlainSink;
-use super::database::{DatabasePlan, Login, answered, excluded_here};
+use super::database::{DatabasePlan, Login, excluded_here};
 use super::parts::{Dump, Parts};
-use super::postgres::{list_tables, login_lines, pg_dump, query, role_instead};
+use super::postgres::{list_tables, login_lines, pg_dump, query, role_instead, tool};
+use super::tool::answered;
 use crate::archive::server::{DOCUMENT, ROLES, folder, is_bounded};
 use crate::error::{EngineError, Result};
 use crate::postgres::Own;
@@ -15,7 +16,7 @@ use crate::remote::Remote;
 
 /// Asks a PostgreSQL server what it has besides the contents of its databases.
 async fn ask_globals(at: Remote<'_>, login: &Login) -> Result<Globals> {
-    let ask = async |sql: &str| answered(query(at, login, "postgres", sql).await?, "psql", at.context);
+    let ask = async |sql: &str| answered(query(at, login, "postgres", sql).await?, tool("psql"), at.context);
     let may_read = ask(CAN_READ_PASSWORDS).await?;
     let document = ask(&globals_query(may_read.stdout.trim_ascii() == b"t")).await?;
     globals::parse(&document.stdout).map_err(refused)
@@ -25,7 +26,7 @@ async fn ask_globals(at: Remote<'_>, login: &Login) -> Result<Globals> {
 pub(crate) async fn ask_database(at: Remote<'_>, login: &Login, name: &str) -> Result<Option<globals::DatabaseFacts>> {
     let name = Name::try_from(name.to_owned()).map_err(|text| EngineError::new(FailureCode::DatabaseMissing, text))?;
     let answer = query(at, login, "postgres", &globals::database_query(&name)).await?;
-    globals::parse_database(&answered(answer, "psql", at.context)?.stdout).map_err(refused)
+    globals::parse_database(&answered(answer, tool("psql"), at.context)?.stdout).map_err(refused)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it by value")]
@@ -54,7 +55,7 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, sink: &mut Plain
             context.log.warn(format!("The database {name} allows no connections; it is not in this backup."));
             continue;
         }
-        let excluded = match source.excluded_tables[..] {
+        let excluded = match source.database.excluded_tables[..] {
             [] => Vec::new(),
             _ => excluded_here(source, list_tables(at, login, name).await?),
         };
@@ -63,7 +64,7 @@ pub(crate) async fn send(at: Remote<'_>, source: &DatabasePlan, sink: &mut Plain
         let script = pg_dump(name, &excluded, role.as_deref());
         let input = login_lines(login);
         parts
-            .dump(Dump { tool: "pg_dump", script, input, folder: &folder(index, name), before: "", after: None })
+            .dump(Dump { tool: tool("pg_dump"), script, input, folder: &folder(index, name), before: "", after: None })
             .await?;
         match Own::of(name) {
             None => context.note_database(name),

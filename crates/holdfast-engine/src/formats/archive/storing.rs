@@ -8,7 +8,7 @@ use holdfast_core::content::Content;
 use holdfast_core::run::FailureCode;
 use tokio::task::JoinHandle;
 
-use super::read::read_back;
+use super::opening::read_back;
 use crate::Engine;
 use crate::archive::{Manifest, Out, Packed, Packing, Received, pack};
 use crate::context::Context;
@@ -44,8 +44,8 @@ impl BackupWriter for ArchiveWriter {
         let Self { store, out, written } = *self;
         let (content, context) = (input.content(), at.context);
         let key = object_key(
-            &plan.store_path,
-            plan.appended.as_deref(),
+            &plan.storage.path,
+            plan.storage.appended_filename.as_deref(),
             &plan.label,
             content,
             plan.password.is_some(),
