@@ -115,49 +115,100 @@ impl Modules {
     }
 }
 
+/// The types of a crate that have methods in several files, but not a name of their own: calls of their methods cannot
+/// be attributed, so cycles between their files would be missed.
+pub fn ambiguous_types(source: &Path) -> Vec<String> {
+    let mut files = BTreeMap::new();
+    read(source, source, &mut files);
+    ambiguous(&files)
+}
+
+fn ambiguous(files: &BTreeMap<Module, String>) -> Vec<String> {
+    let mut defined: BTreeMap<String, BTreeSet<&Module>> = BTreeMap::new();
+    for (module, text) in files {
+        types(&code(text)).into_iter().for_each(|name| {
+            defined.entry(name).or_default().insert(module);
+        });
+    }
+    let mut found = BTreeSet::new();
+    for (module, text) in files {
+        for (owner, _) in inherent_blocks(&code(text)) {
+            let Some(places) = defined.get(&owner).filter(|places| places.len() > 1) else { continue };
+            if !places.contains(module) {
+                let places = places.iter().map(|module| shown(module)).collect::<Vec<_>>().join(", ");
+                found.insert(format!("{owner} has methods in {}, and is defined in each of {places}", shown(module)));
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The names of the types that a file defines.
+fn types(code: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let line = line.trim_start_matches("pub ").trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+        let name = line.strip_prefix("struct ").or_else(|| line.strip_prefix("enum "))?;
+        words(name).next().map(str::to_owned)
+    };
+    code.lines().filter_map(name).collect()
+}
+
 /// The modules whose methods each module calls, for types that have methods in several modules.
 fn called(files: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
+    let codes: BTreeMap<&Module, String> = files.iter().map(|(module, text)| (module, code(text))).collect();
     let blocks: BTreeMap<&Module, Vec<(String, String)>> =
-        files.iter().map(|(module, text)| (module, inherent_blocks(&code(text)))).collect();
-    // Types of the same name cannot be told apart here.
-    let is_defined_once = |owner: &str| {
-        let texts = files.values().flat_map(|text| text.lines());
-        let starts = |line: &str| {
-            let line =
-                line.trim_start_matches("pub ").trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
-            let name = line.strip_prefix("struct ").or_else(|| line.strip_prefix("enum "));
-            name.is_some_and(|name| words(name).next() == Some(owner))
-        };
-        texts.filter(|line| starts(line)).count() == 1
-    };
+        codes.iter().map(|(module, code)| (*module, inherent_blocks(code))).collect();
+    let mut definitions: BTreeMap<String, usize> = BTreeMap::new();
+    codes.values().flat_map(|code| types(code)).for_each(|name| *definitions.entry(name).or_default() += 1);
     let mut defined: BTreeMap<&str, BTreeMap<&str, &Module>> = BTreeMap::new();
     for (module, blocks) in &blocks {
-        for (owner, body) in blocks.iter().filter(|(owner, _)| is_defined_once(owner)) {
+        // Types of the same name cannot be told apart here.
+        for (owner, body) in blocks.iter().filter(|(owner, _)| definitions.get(owner) == Some(&1)) {
             let methods = body.match_indices("fn ").filter_map(|(at, _)| words(&body[at + 3..]).next());
             defined.entry(owner).or_default().extend(methods.map(|method| (method, *module)));
         }
     }
     let mut called = BTreeMap::new();
-    for (module, text) in files {
+    for (module, code) in &codes {
         let mut found = BTreeSet::new();
         for (owner, methods) in &defined {
             let own = blocks[module].iter().filter(|(name, _)| name == owner);
             found.extend(own.flat_map(|(_, body)| calls(body, "self", methods)));
-            found.extend(calls(&code(text), &owner.to_lowercase(), methods));
+            let knows_type = words(code).any(|word| word == *owner);
+            for variable in variables(owner).filter(|variable| knows_type || *variable == owner.to_lowercase()) {
+                found.extend(calls(code, &variable, methods));
+            }
         }
-        called.insert(module.clone(), found);
+        called.insert((*module).clone(), found);
     }
     called
 }
 
-/// The modules of the methods that are called through `variable`.
+/// What a variable of a type is called: `PostgresSession` is a `postgres_session` or a `session`.
+fn variables(owner: &str) -> impl Iterator<Item = String> {
+    let mut snake = String::new();
+    for letter in owner.chars() {
+        if letter.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    let last = snake.rsplit('_').next().unwrap_or_default().to_owned();
+    BTreeSet::from([snake, last]).into_iter()
+}
+
+/// The modules of the methods that are called through `variable`, or through a field of that name.
 fn calls(code: &str, variable: &str, methods: &BTreeMap<&str, &Module>) -> Vec<Module> {
     let joined: String = code.split_whitespace().collect::<Vec<_>>().join(" ").replace(" .", ".");
     let call = format!("{variable}.");
-    let is_whole = |at: usize| !joined[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+    let is_whole = |at: usize| !joined[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
     let found = joined.match_indices(&call).filter(|(at, _)| is_whole(*at));
     found
-        .filter_map(|(at, _)| methods.get(words(&joined[at + call.len()..]).next()?))
+        .filter_map(|(at, _)| {
+            let rest = &joined[at + call.len()..];
+            let method = words(rest).next()?;
+            methods.get(method).filter(|_| rest[method.len()..].starts_with(['(', ':']))
+        })
         .map(|module| (*module).clone())
         .collect()
 }
@@ -356,5 +407,35 @@ mod tests {
         assert!(files("other.two();").is_empty());
         assert_eq!(files("self.two();"), [set(&["a", "b"])]);
         assert_eq!(files("let engine = self; engine.two();"), [set(&["a", "b"])]);
+        assert_eq!(files("plan.engine.two();"), [set(&["a", "b"])], "through a field");
+    }
+
+    #[test]
+    fn a_variable_may_bear_the_last_word_of_its_type() {
+        let found = cycles_of(&[
+            ("", "mod a; mod b; mod session;\n"),
+            ("session", "pub struct OwnSession;\n"),
+            (
+                "a",
+                "use crate::session::OwnSession;\nimpl OwnSession {\n    fn one(&self) {}\n}\n\
+                 fn f(session: &OwnSession) { session.two(); }\n",
+            ),
+            ("b", "use crate::session::OwnSession;\nimpl OwnSession {\n    fn two(&self) { self.one(); }\n}\n"),
+        ]);
+        assert_eq!(found, [set(&["a", "b"])]);
+    }
+
+    #[test]
+    fn a_type_with_methods_in_several_files_needs_a_name_of_its_own() {
+        let files = |other: &str| {
+            let files =
+                [("a", "pub struct Session;\n"), ("b", "impl Session {\n    fn one(&self) {}\n}\n"), ("c", other)];
+            files.map(|(name, text)| (vec![name.to_owned()], text.to_owned())).into_iter().collect()
+        };
+        assert!(ambiguous(&files("pub struct Other;\n")).is_empty());
+        assert_eq!(
+            ambiguous(&files("struct Session;\nimpl Session {\n    fn two(&self) {}\n}\n")),
+            ["Session has methods in b, and is defined in each of a, c"]
+        );
     }
 }

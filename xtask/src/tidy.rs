@@ -111,6 +111,8 @@ fn no_files_need_each_other() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let lines = cycles::of_crate(&entry.path().join("src"));
         found.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
+        let unclear = cycles::ambiguous_types(&entry.path().join("src"));
+        found.extend(unclear.into_iter().map(|line| format!("{name}: {line}; rename one of them")));
     }
     assert!(found.is_empty(), "dependency cycles between files:\n{}", found.join("\n"));
 }
