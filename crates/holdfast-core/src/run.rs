@@ -227,6 +227,7 @@ string_enum! {
         // Of the service itself.
         Cancelled = "cancelled",
         WorkerLost = "worker_lost",
+        DatabaseAway = "database_away",
         Missed = "missed",
         Skipped = "skipped",
         NotSupported = "not_supported",
@@ -293,9 +294,13 @@ impl FailureCode {
             Self::HostileArchive => Blame::Content,
             Self::EntryMissing => Blame::Request,
             Self::NotDelivered => Blame::Channel,
-            Self::Cancelled | Self::WorkerLost | Self::Missed | Self::Skipped | Self::NotSupported | Self::Internal => {
-                Blame::Service
-            }
+            Self::Cancelled
+            | Self::WorkerLost
+            | Self::DatabaseAway
+            | Self::Missed
+            | Self::Skipped
+            | Self::NotSupported
+            | Self::Internal => Blame::Service,
         }
     }
 
@@ -307,7 +312,8 @@ impl FailureCode {
             | Self::Lost
             | Self::Stalled
             | Self::DestinationUnavailable
-            | Self::WorkerLost => true,
+            | Self::WorkerLost
+            | Self::DatabaseAway => true,
             Self::Dns
             | Self::HostKeyChanged
             | Self::Auth
@@ -412,6 +418,9 @@ impl FailureCode {
             Self::NotDelivered => "Check the value of the notification stream, and what the channel answered.",
             Self::Cancelled => "The run was cancelled.",
             Self::WorkerLost => "The process that had this run went away.",
+            Self::DatabaseAway => {
+                "The database of Holdfast itself did not answer during the run. `holdfast doctor` says what is wrong with it."
+            }
             Self::Missed => "See why the service was not running at that time.",
             Self::Skipped => "Let the task run less often if this keeps happening.",
             Self::NotSupported => "Holdfast does not support that.",

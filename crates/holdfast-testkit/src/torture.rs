@@ -604,7 +604,7 @@ impl Torture {
 
 /// Whether a run failed because the short timeouts of this test are too short for a busy machine.
 fn is_slowness(run: &Value) -> bool {
-    matches!(run["error_code"].as_str(), Some("worker_lost" | "timeout" | "connect" | "stalled"))
+    matches!(run["error_code"].as_str(), Some("worker_lost" | "database_away" | "timeout" | "connect" | "stalled"))
 }
 
 fn collect(folder: &Path, found: &mut BTreeSet<String>) {

@@ -258,6 +258,7 @@ failure-hostile-archive = Das Backup enthält etwas, das auf dem Server Schaden 
 failure-not-delivered = Prüfen Sie die Adresse des Kanals und was der Dienst geantwortet hat.
 failure-cancelled = Der Lauf wurde abgebrochen.
 failure-worker-lost = Der Prozess, der diesen Lauf ausführte, wurde beendet.
+failure-database-away = Die Datenbank von Holdfast hat während des Laufs nicht geantwortet. `holdfast doctor` sagt, was ihr fehlt.
 failure-missed = Prüfen Sie, warum der Dienst zu dieser Zeit nicht lief.
 failure-skipped = Lassen Sie die Aufgabe seltener laufen, wenn das immer wieder vorkommt.
 failure-not-supported = Diese Version kann das nicht.

@@ -137,7 +137,7 @@ pub(super) fn of_app(error: AppError) -> EngineError {
     match error {
         AppError::Unavailable(outage) => {
             tracing::warn!(reason = outage.reason, "the database did not answer a run");
-            EngineError::new(FailureCode::WorkerLost, "Holdfast's own database did not answer.")
+            EngineError::new(FailureCode::DatabaseAway, "Holdfast's own database did not answer.")
         }
         error => EngineError::internal(format!("{error:?}")),
     }
