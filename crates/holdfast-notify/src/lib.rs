@@ -5,8 +5,12 @@ mod channels;
 mod chart;
 mod compose;
 mod email;
+mod mailer;
 mod message;
+mod refusal;
 mod sender;
+mod settings;
+mod smtp;
 mod summary;
 mod text;
 
@@ -16,6 +20,10 @@ pub use compose::{
     destination_unreachable, digest, host_key_changed, incident_begun, incident_ended, incident_grown, missed, overdue,
     run_ended, server_unreachable, test_message, token_expiring,
 };
+pub use mailer::MAILS_AT_ONCE;
 pub use message::{Fact, Item, Message, NoticeContent, Ping, Tone};
-pub use sender::{MAILS_AT_ONCE, Refusal, Security, Sender, Settings, Smtp, is_mail_sender};
+pub use refusal::Refusal;
+pub use sender::Sender;
+pub use settings::Settings;
+pub use smtp::{Security, Smtp, is_mail_sender};
 pub use summary::{DayLine, Summary, TaskLine};

@@ -6,141 +6,26 @@ use std::time::Duration;
 
 use holdfast_core::Secret;
 use holdfast_core::clock;
-use holdfast_core::network::Network;
 use holdfast_core::run::FailureCode;
 use holdfast_engine::egress::{self, Egress, Limits};
-use lettre::message::Mailbox;
-use lettre::transport::smtp::PoolConfig;
-use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
-use lettre::transport::smtp::extension::ClientId;
-use lettre::{AsyncSmtpTransport, AsyncTransport as _, Tokio1Executor};
 use reqwest::StatusCode;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use url::{Host, Url};
 
 use crate::channels::{self, Channel};
 use crate::email;
+use crate::mailer::Mailer;
 use crate::message::NoticeContent;
-use crate::text::{clean, cut};
+use crate::refusal::Refusal;
+use crate::settings::Settings;
+use crate::text::answer_line;
 
-/// How much of an answer is read, and how much of it is shown.
+/// How much of an answer is read.
 const ANSWER_BYTES: usize = 4096;
-const ANSWER_CHARS: usize = 160;
 
 /// How long the body of an answer may take after its status.
 const EXCERPT_LIMIT: Duration = Duration::from_secs(1);
-/// How many mails are sent at once: relays allow few connections.
-pub const MAILS_AT_ONCE: usize = 4;
-const MAIL_IDLE: Duration = Duration::from_secs(20);
-
-/// The outgoing mail server.
-#[derive(Debug, Clone)]
-pub struct Smtp {
-    pub host: String,
-    pub port: u16,
-    pub security: Security,
-    pub login: Option<(String, Secret)>,
-}
-
-/// How the connection to a mail server is secured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Security {
-    /// TLS from the first byte.
-    Tls,
-    /// STARTTLS; a server that does not offer it is not used.
-    StartTls,
-    /// No encryption, for a server on the same machine.
-    None,
-}
-
-impl Smtp {
-    /// Parses `smtp://user:password@host:587` or `smtps://…`. Unencrypted only with `?tls=none`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let url = Url::parse(text).ok()?;
-        let in_the_open = match url.query() {
-            None | Some("") => false,
-            Some("tls=none") => true,
-            Some(_) => return None,
-        };
-        let (security, port) = match (url.scheme(), in_the_open) {
-            ("smtps", false) => (Security::Tls, 465),
-            ("smtp", false) => (Security::StartTls, 587),
-            ("smtp", true) => (Security::None, 25),
-            _ => return None,
-        };
-        let decode = |part: &str| {
-            let form = format!("x={}", part.replace('+', "%2B"));
-            url::form_urlencoded::parse(form.as_bytes()).next().map(|(_, value)| value.into_owned())
-        };
-        let login = match (url.username(), url.password()) {
-            ("", None) => None,
-            (user, password) => Some((decode(user)?, Secret::new(decode(password.unwrap_or(""))?))),
-        };
-        let host = url.host_str().filter(|host| !host.is_empty())?.trim_matches(['[', ']']).to_owned();
-        let is_bare = matches!(url.path(), "" | "/") && url.fragment().is_none();
-        is_bare.then_some(Self { host, port: url.port().unwrap_or(port), security, login })
-    }
-}
-
-/// Whether this is a valid sender of mails.
-pub fn is_mail_sender(text: &str) -> bool {
-    text.parse::<Mailbox>().is_ok()
-}
-
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The URL at which users reach the service; links lead there.
-    pub base_url: String,
-    pub smtp: Option<Smtp>,
-    /// The sender of mails.
-    pub mail_from: String,
-    /// For streams that have no application token of their own.
-    pub pushover_token: Option<Secret>,
-    pub pushover_url: String,
-    pub egress_allow: Vec<Network>,
-    /// Certificates to trust in addition to the system's.
-    pub ca_pem: Option<Vec<u8>>,
-    /// Time limit for one delivery, from connecting to the end of the answer.
-    pub limit: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            base_url: "http://127.0.0.1:8080".to_owned(),
-            smtp: None,
-            mail_from: "Holdfast <holdfast@localhost>".to_owned(),
-            pushover_token: None,
-            pushover_url: "https://api.pushover.net/1/messages.json".to_owned(),
-            egress_allow: Vec::new(),
-            ca_pem: None,
-            limit: Duration::from_secs(10),
-        }
-    }
-}
-
-/// Why a delivery failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// For users; contains no secret.
-    pub text: String,
-    pub can_retry: bool,
-    /// How many seconds the channel asks us to wait.
-    pub retry_after: Option<i64>,
-}
-
-impl Refusal {
-    fn final_(text: impl Into<String>) -> Self {
-        Self { text: text.into(), can_retry: false, retry_after: None }
-    }
-
-    fn passing(text: impl Into<String>) -> Self {
-        Self { text: text.into(), can_retry: true, retry_after: None }
-    }
-}
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -148,18 +33,13 @@ pub struct Sender {
     settings: Arc<Settings>,
     /// By whether the scheme is HTTPS, and by whether private networks are allowed.
     clients: Arc<Mutex<HashMap<(bool, bool), reqwest::Client>>>,
-    mailer: Arc<Mutex<Option<AsyncSmtpTransport<Tokio1Executor>>>>,
-    mails: Arc<Semaphore>,
+    mailer: Arc<Mailer>,
 }
 
 impl Sender {
     pub fn new(settings: Settings) -> Self {
-        Self {
-            settings: Arc::new(settings),
-            clients: Arc::default(),
-            mailer: Arc::default(),
-            mails: Arc::new(Semaphore::new(MAILS_AT_ONCE)),
-        }
+        let settings = Arc::new(settings);
+        Self { clients: Arc::default(), mailer: Arc::new(Mailer::new(settings.clone())), settings }
     }
 
     pub fn base_url(&self) -> &str {
@@ -178,14 +58,8 @@ impl Sender {
         content: &NoticeContent,
         allow_private: bool,
     ) -> Result<String, Refusal> {
-        // Waiting for a turn does not count towards the channel's time limit.
         let _turn = match channel {
-            Channel::Email(_) => {
-                let Ok(turn) = tokio::time::timeout(self.settings.limit * 2, self.mails.acquire()).await else {
-                    return Err(Refusal::passing("Too many mails are already being sent."));
-                };
-                turn.ok()
-            }
+            Channel::Email(_) => self.mailer.turn().await?,
             Channel::Discord(_)
             | Channel::Slack(_)
             | Channel::Teams(_)
@@ -195,10 +69,10 @@ impl Sender {
         let delivering = async {
             match (channel, content) {
                 (Channel::Email(address), NoticeContent::Message(message)) => {
-                    self.mail(address, email::of_message(message)).await
+                    self.mailer.send(address, email::of_message(message)).await
                 }
                 (Channel::Email(address), NoticeContent::Summary(summary)) => {
-                    self.mail(address, email::of_summary(summary)).await
+                    self.mailer.send(address, email::of_summary(summary)).await
                 }
                 (Channel::Discord(url), NoticeContent::Message(message)) => {
                     let url = parse(url)?;
@@ -243,13 +117,17 @@ impl Sender {
         match tokio::time::timeout(self.settings.limit + EXCERPT_LIMIT * 2, delivering).await {
             Ok(delivered) => delivered,
             Err(_) => {
-                // The rest of that SMTP conversation must not be mistaken for the next mail's.
                 if matches!(channel, Channel::Email(_)) {
-                    *self.mailer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+                    self.mailer.disconnect();
                 }
                 Err(Refusal::passing("The channel did not answer in time."))
             }
         }
+    }
+
+    /// Connects to the mail server and signs in, without sending anything.
+    pub async fn check_mail_server(&self) -> Result<(), Refusal> {
+        self.mailer.check().await
     }
 
     async fn post(
@@ -288,76 +166,6 @@ impl Sender {
         let made = made.map_err(|error| Refusal::final_(error.message))?;
         clients.insert(key, made.clone());
         Ok(made)
-    }
-
-    async fn mail(&self, address: &str, mail: Result<email::Mail, email::InvalidMail>) -> Result<String, Refusal> {
-        let (smtp, from) = self.mail_settings()?;
-        let invalid = |invalid: email::InvalidMail| Refusal::final_(invalid.0);
-        let message = mail.and_then(|mail| email::assemble(mail, &from, address)).map_err(invalid)?;
-        let mailer = {
-            let mut made = self.mailer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            match made.as_ref() {
-                Some(mailer) => mailer.clone(),
-                None => made.insert(self.transport(smtp, &from)?).clone(),
-            }
-        };
-        match mailer.send(message).await {
-            Ok(answer) => {
-                let words: Vec<&str> = answer.message().collect();
-                let words = words.join(" ").replace(address, "…");
-                Ok(format!("The mail server answered {} {}", answer.code(), shown(&words)))
-            }
-            Err(error) => Err(smtp_refusal(&error, address)),
-        }
-    }
-
-    fn mail_settings(&self) -> Result<(&Smtp, Mailbox), Refusal> {
-        let Some(smtp) = &self.settings.smtp else {
-            return Err(Refusal::passing("No mail server is set; the operator sets one with HOLDFAST_SMTP_URL."));
-        };
-        let from: Mailbox = self.settings.mail_from.parse().map_err(|_| {
-            Refusal::final_("The sender's address is not valid; the operator sets it with HOLDFAST_MAIL_FROM.")
-        })?;
-        Ok((smtp, from))
-    }
-
-    /// Connects to the mail server and signs in, without sending anything.
-    pub async fn check_mail_server(&self) -> Result<(), Refusal> {
-        let (smtp, from) = self.mail_settings()?;
-        let mailer = self.transport(smtp, &from)?;
-        let silent = || Refusal::passing("The mail server did not answer in time.");
-        match tokio::time::timeout(self.settings.limit * 2, mailer.test_connection()).await.map_err(|_| silent())? {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Refusal::passing("The mail server closed the connection.")),
-            Err(error) => Err(smtp_refusal(&error, "")),
-        }
-    }
-
-    fn transport(&self, smtp: &Smtp, from: &Mailbox) -> Result<AsyncSmtpTransport<Tokio1Executor>, Refusal> {
-        let broken = |what: &str| Refusal::final_(format!("TLS to the mail server cannot be set up: {what}"));
-        let tls = || -> Result<TlsParameters, Refusal> {
-            let mut parameters = TlsParameters::builder(smtp.host.clone());
-            if let Some(pem) = &self.settings.ca_pem {
-                let added = Certificate::from_pem(pem).map_err(|_| broken("HOLDFAST_CA_FILE holds no certificate"))?;
-                parameters = parameters.add_root_certificate(added);
-            }
-            parameters.build().map_err(|_| broken("no usable certificates"))
-        };
-        let tls = match smtp.security {
-            Security::Tls => Tls::Wrapper(tls()?),
-            Security::StartTls => Tls::Required(tls()?),
-            Security::None => Tls::None,
-        };
-        let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&smtp.host)
-            .port(smtp.port)
-            .tls(tls)
-            .timeout(Some(self.settings.limit))
-            .pool_config(PoolConfig::new().max_size(MAILS_AT_ONCE as u32).idle_timeout(MAIL_IDLE))
-            .hello_name(ClientId::Domain(from.email.domain().to_owned()));
-        if let Some((user, password)) = &smtp.login {
-            builder = builder.credentials(Credentials::new(user.clone(), password.reveal().to_owned()));
-        }
-        Ok(builder.build())
     }
 }
 
@@ -418,12 +226,8 @@ async fn excerpt(mut answer: reqwest::Response) -> String {
     String::from_utf8_lossy(&body).into_owned()
 }
 
-fn shown(text: &str) -> String {
-    cut(clean(text, false).trim(), ANSWER_CHARS)
-}
-
 fn answered(status: StatusCode, text: &str) -> String {
-    match shown(text) {
+    match answer_line(text) {
         // An HTML page is not shown in a line of text.
         text if text.is_empty() || text.starts_with('<') => format!("The channel answered {}.", status.as_u16()),
         text => format!("The channel answered {}: {text}", status.as_u16()),
@@ -466,50 +270,9 @@ fn below_http(error: &reqwest::Error) -> Refusal {
     }
 }
 
-fn smtp_refusal(error: &lettre::transport::smtp::Error, address: &str) -> Refusal {
-    let words = match error.status() {
-        Some(code) => {
-            let said = error.to_string().replace(address, "…");
-            format!("The mail server refused: {code} {}", shown(said.split_once(": ").map_or("", |(_, said)| said)))
-        }
-        None if error.is_timeout() => "The mail server did not answer in time.".to_owned(),
-        None if error.is_tls() => {
-            "TLS to the mail server failed; its certificate may not be trusted (HOLDFAST_CA_FILE).".to_owned()
-        }
-        None if error.is_client() => {
-            format!("The mail server does not offer what is needed: {}", shown(&error.to_string()))
-        }
-        None => match egress::classify(error) {
-            Some(known) => format!("The mail server could not be reached: {}", known.message),
-            None => "The mail server could not be reached.".to_owned(),
-        },
-    };
-    // The mailbox itself is refused; a login or a policy may change.
-    const MAILBOX: &[u16] = &[550, 551, 553];
-    let is_final = error.status().is_some_and(|code| MAILBOX.contains(&u16::from(code)));
-    if is_final { Refusal::final_(words) } else { Refusal::passing(words) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mail_servers_are_specified_by_a_url() {
-        let smtp = Smtp::parse("smtp://me%40example.org:p%2Fw+x@mail.example.org").unwrap();
-        assert_eq!((smtp.host.as_str(), smtp.port, smtp.security), ("mail.example.org", 587, Security::StartTls));
-        let (user, password) = smtp.login.unwrap();
-        assert_eq!((user.as_str(), password.reveal()), ("me@example.org", "p/w+x"));
-        let smtp = Smtp::parse("smtps://mail.example.org").unwrap();
-        assert_eq!((smtp.port, smtp.security, smtp.login.is_none()), (465, Security::Tls, true));
-        let smtp = Smtp::parse("smtp://127.0.0.1:2525?tls=none").unwrap();
-        assert_eq!((smtp.port, smtp.security), (2525, Security::None));
-        for bad in
-            ["http://x", "smtp://", "smtp://h?tls=maybe", "smtps://h?tls=none", "smtp://h/path", "mail.example.org"]
-        {
-            assert!(Smtp::parse(bad).is_none(), "{bad}");
-        }
-    }
 
     #[test]
     fn answers_do_not_reveal_secret_parts_of_the_url() {

@@ -60,6 +60,12 @@ pub(crate) fn duration(millis: i64) -> String {
     }
 }
 
+/// What a channel or mail server answered, as part of a line of text.
+pub(crate) fn answer_line(text: &str) -> String {
+    const LONGEST: usize = 160;
+    cut(clean(text, false).trim(), LONGEST)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
