@@ -17,9 +17,9 @@ mod row;
 mod listing;
 #[macro_use]
 mod key_rotation;
+mod hosts;
 mod migrate;
 mod options;
-mod places;
 mod pool;
 mod sealer;
 #[macro_use]

@@ -6,20 +6,32 @@ use holdfast_core::{Secret, Timestamp};
 use crate::sealing::SealContext;
 use crate::{DbTime, Result, Tx, destinations, ssh_keys};
 
+/// The tables whose rows simply get the new owner: calls a macro with them.
+macro_rules! for_handed_over {
+    ($macro:ident) => {
+        $macro!(
+            "remote_servers",
+            "backup_destinations",
+            "notification_streams",
+            "tags",
+            "backup_tasks",
+            "backups",
+            "backup_copies",
+            "uploads",
+            "runs"
+        )
+    };
+}
+
+macro_rules! listed {
+    ($($table:literal),*) => { &[$($table),*] };
+}
+
 /// Tables whose rows change their owner.
-pub const MOVED: &[&str] = &[
-    "remote_servers",
-    "backup_destinations",
-    "notification_streams",
-    "tags",
-    "backup_tasks",
-    "backups",
-    "backup_copies",
-    "uploads",
-    "runs",
-    "notices",
-    "user_days",
-];
+pub const HANDED_OVER: &[&str] = for_handed_over!(listed);
+
+/// Tables whose rows are handed over in part, or added to those of the new owner.
+pub const MERGED: &[&str] = &["notices", "user_days"];
 
 /// Tables whose rows stay: who a person is, how they sign in, what they did.
 pub const STAYING: &[&str] = &[
@@ -48,17 +60,7 @@ pub async fn transfer(tx: &mut Tx, from: UserId, to: UserId, now: Timestamp) -> 
             execute!(tx, concat!("UPDATE ", $table, " SET user_id = $1 WHERE user_id = $2"), to.0, from.0)?;
         )*};
     }
-    hand_over!(
-        "remote_servers",
-        "backup_destinations",
-        "notification_streams",
-        "tags",
-        "backup_tasks",
-        "backups",
-        "backup_copies",
-        "uploads",
-        "runs"
-    );
+    for_handed_over!(hand_over);
     // What is addressed to the person, such as a weekly summary, stays theirs.
     execute!(tx, "UPDATE notices SET user_id = $1 WHERE user_id = $2 AND recipient NOT LIKE 'user %'", to.0, from.0)?;
     execute!(tx, "DELETE FROM incidents WHERE user_id = $1", from.0)?;
@@ -93,8 +95,7 @@ async fn keep_folders_and_keys(tx: &mut Tx, from: UserId, to: UserId, now: Times
 }
 
 async fn keep_key_of_destinations(tx: &mut Tx, from: UserId, key: &Secret) -> Result<()> {
-    let unkeyed =
-        "SELECT id FROM backup_destinations WHERE user_id = $1 AND login_key_sealed IS NULL AND kind = 'sftp'";
+    let unkeyed = "SELECT id FROM backup_destinations WHERE user_id = $1 AND login_key_sealed IS NULL";
     for (id,) in fetch_all!(tx, (i64,), unkeyed, from.0)? {
         let row = destinations::find(tx, id.into()).await?;
         if !row.is_some_and(|row| row.spec.uses_owner_key()) {
@@ -111,7 +112,7 @@ async fn keep_key_of_destinations(tx: &mut Tx, from: UserId, key: &Secret) -> Re
 async fn reseal(tx: &mut Tx, from: UserId, to: UserId) -> Result<()> {
     macro_rules! reseal {
         ($($table:literal $column:literal $row:literal $user:literal,)*) => {$(
-            if MOVED.contains(&$table) {
+            if HANDED_OVER.contains(&$table) || MERGED.contains(&$table) {
                 let select = concat!(
                     "SELECT ", $row, ", ", $column, " FROM ", $table, " WHERE ", $user, " = $1 AND ", $column,
                     " IS NOT NULL ORDER BY ", $row

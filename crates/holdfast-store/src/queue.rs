@@ -8,7 +8,7 @@ use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
-use crate::places::{HostRow, host_columns, target_extent};
+use crate::hosts::{HostRow, host_columns, target_extent};
 use crate::runs::{self, RunRow};
 use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;

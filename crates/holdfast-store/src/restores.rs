@@ -6,7 +6,7 @@ use holdfast_core::ids::{RunId, ServerId, UserId};
 use holdfast_core::queue::{Extent, Host};
 use holdfast_core::run::RunStatus;
 
-use crate::places::{HostRow, host_columns, target_extent};
+use crate::hosts::{HostRow, host_columns, target_extent};
 use crate::{DbTime, Result, Tx};
 
 named_row! {

@@ -8,7 +8,7 @@ use holdfast_core::run::{self, FailureCode};
 use holdfast_core::server::{Connectivity, CurrentServer, ServerDraft};
 use holdfast_core::{Secret, Timestamp};
 
-use crate::places::{HostRow, host_columns};
+use crate::hosts::{HostRow, host_columns};
 use crate::{DbTime, Listing, Result, Tx};
 
 row_type! {

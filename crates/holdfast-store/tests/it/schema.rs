@@ -92,7 +92,8 @@ async fn every_table_with_an_owner_is_transferred_or_stays_on_purpose() {
     let (shape, _) = sqlite_shape(&app.options.url).await;
     let owned = shape.into_iter().filter(|(_, columns)| columns.contains_key("user_id")).map(|(table, _)| table);
     let found: BTreeSet<String> = owned.collect();
-    let known = ownership::MOVED.iter().chain(ownership::STAYING).chain(ownership::ENDED);
+    let known =
+        ownership::HANDED_OVER.iter().chain(ownership::MERGED).chain(ownership::STAYING).chain(ownership::ENDED);
     assert_eq!(found, known.map(|table| (*table).to_owned()).collect());
 }
 
