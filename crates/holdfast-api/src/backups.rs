@@ -1,28 +1,26 @@
-//! `/api/backups`, and the runs that verify and restore them.
+//! `/api/backups`: browse, download, verify, restore and delete stored backups.
 
 use axum::body::Body as HttpBody;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::IntoResponse as _;
-use holdfast_app::{Download, EntryItem, Resource, backups, version};
+use holdfast_app::{Download, EntryItem, Resource, backups};
 use holdfast_core::backup::DeletedReason;
 use holdfast_core::backup::{RestoreInput, Verification};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::BackupId;
 use holdfast_core::input::Errors;
 use holdfast_core::page::{PageRequest, Sort};
-use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_core::{limits, rules};
 use holdfast_store::backups::{BackupFilter, BackupRow};
-use holdfast_store::runs::{RunFilter, RunRow};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, message, queued_run, resource, versioned};
+use crate::answer::{Answer, message, queued_run, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::list;
-use crate::logs::{Progress, duration_ms};
+use crate::runs;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct BackupResource {
@@ -70,35 +68,6 @@ pub(crate) struct EntryResource {
     kind: &'static str,
     size: u64,
     modified_at: String,
-}
-
-/// A backup, a restore, a verification, or an inventory of a destination.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct RunResource {
-    id: i64,
-    kind: &'static str,
-    /// The backup being restored or verified.
-    backup_id: Option<i64>,
-    backup_task_id: Option<i64>,
-    /// The server that is checked.
-    remote_server_id: Option<i64>,
-    /// The destination that is checked or compared with the records.
-    backup_destination_id: Option<i64>,
-    /// The stream that is tested.
-    notification_stream_id: Option<i64>,
-    output: String,
-    status: &'static str,
-    created_at: String,
-    started_at: Option<String>,
-    finished_at: Option<String>,
-    bytes_read: i64,
-    bytes_stored: i64,
-    files: i64,
-    duration_ms: Option<i64>,
-    warnings: i64,
-    error_code: Option<&'static str>,
-    /// Null unless the run is in progress.
-    progress: Option<Progress>,
 }
 
 /// What to restore, and where to.
@@ -161,30 +130,6 @@ fn shape(row: BackupRow) -> BackupResource {
         created_at: rfc3339(row.created_at.0),
         deleted_at: row.deleted_at.map(|at| rfc3339(at.0)),
         deleted_reason: row.deleted_reason.map(DeletedReason::as_str),
-    }
-}
-
-fn shape_run(run: &RunRow, output: String) -> RunResource {
-    RunResource {
-        duration_ms: duration_ms(run),
-        progress: Progress::of(run),
-        id: run.id.0,
-        kind: run.kind().as_str(),
-        backup_id: run.subject.backup().map(|id| id.0),
-        backup_task_id: run.subject.task().map(|id| id.0),
-        remote_server_id: run.subject.server().map(|id| id.0),
-        backup_destination_id: run.subject.destination().map(|id| id.0),
-        notification_stream_id: run.subject.stream().map(|id| id.0),
-        output,
-        status: run.status.as_str(),
-        created_at: rfc3339(run.created_at.0),
-        started_at: run.started_at.map(|at| rfc3339(at.0)),
-        finished_at: run.finished_at.map(|at| rfc3339(at.0)),
-        bytes_read: run.bytes_read,
-        bytes_stored: run.bytes_stored,
-        files: run.files,
-        warnings: run.warnings,
-        error_code: run.error_code.map(FailureCode::as_str),
     }
 }
 
@@ -260,7 +205,7 @@ fn send(download: Download) -> axum::response::Response {
 
 pub(crate) async fn verify_backup(call: Call) -> Answer {
     let (run, output) = backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
-    queued_run(run.id, shape_run(&run, output))
+    queued_run(run.id, runs::shape(&run, output))
 }
 
 pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
@@ -279,37 +224,10 @@ pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
         dry_run: body.boolean("dry_run"),
     };
     let (run, output) = backups::request_restore(&call.app, &call.caller, id, &input).await?;
-    queued_run(run.id, shape_run(&run, output))
+    queued_run(run.id, runs::shape(&run, output))
 }
 
 pub(crate) async fn delete_backup(call: Call) -> Answer {
     backups::delete(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
     message(StatusCode::OK, "Backup successfully deleted")
-}
-
-pub(crate) async fn list_runs(call: Call) -> Answer {
-    let listing = call.listing_without_labels()?;
-    let mut errors = Errors::default();
-    let filter = RunFilter {
-        backup: call.query.id_filter(&mut errors, "backup_id"),
-        kind: call
-            .query
-            .word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| kind.is_of_backup())),
-        status: call.query.word_filter(&mut errors, "status", RunStatus::parse),
-    };
-    if !errors.is_empty() {
-        return Err(ApiError::from(errors));
-    }
-    let page = backups::list_runs(&call.app, &listing, &filter).await?;
-    list::page(&call, page, |(run, output)| shape_run(&run, output))
-}
-
-pub(crate) async fn show_run(call: Call) -> Answer {
-    let (run, output) = backups::show_run(&call.app, &call.caller, call.id(Resource::Run)?).await?;
-    versioned(StatusCode::OK, &version(&run), shape_run(&run, output))
-}
-
-pub(crate) async fn cancel_run(call: Call) -> Answer {
-    backups::cancel_run(&call.app, &call.caller, call.id(Resource::Run)?).await?;
-    message(StatusCode::OK, "Run cancelled successfully.")
 }

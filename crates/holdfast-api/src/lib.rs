@@ -26,6 +26,7 @@ mod operations;
 mod preferences;
 mod router;
 mod routes;
+mod runs;
 mod servers;
 mod ssh_key;
 mod state;

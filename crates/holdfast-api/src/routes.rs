@@ -12,7 +12,7 @@ use crate::openapi::doc::{
 };
 use crate::table::{Route, delete, get, patch, post, put};
 use crate::{
-    audit, backups, destinations, device, docs, events, logs, notices, servers, ssh_key, streams, tags, tasks,
+    audit, backups, destinations, device, docs, events, logs, notices, runs, servers, ssh_key, streams, tags, tasks,
     triggers, user,
 };
 
@@ -231,7 +231,8 @@ fn backup_task_logs() -> Vec<Route> {
 }
 
 fn stored_backups() -> Vec<Route> {
-    use backups::{BackupResource, EntryResource, RestoreBody, RunResource};
+    use backups::{BackupResource, EntryResource, RestoreBody};
+    use runs::RunResource;
     vec![
         get("/api/backups", Scope::ViewBackupTasks, backups::list_backups)
             .says("List stored backups")
@@ -264,15 +265,15 @@ fn stored_backups() -> Vec<Route> {
             .says("Delete a stored backup")
             .of(Backup)
             .confirms(200),
-        get("/api/runs", Scope::ViewBackupTasks, backups::list_runs)
+        get("/api/runs", Scope::ViewBackupTasks, runs::list_runs)
             .says("List restores and verifications")
             .asks(LIST_RUNS)
             .lists::<RunResource>(),
-        get("/api/runs/{id}", Scope::ViewBackupTasks, backups::show_run)
+        get("/api/runs/{id}", Scope::ViewBackupTasks, runs::show_run)
             .says("Show a run with its output and progress")
             .of(Run)
             .shows::<RunResource>(),
-        post("/api/runs/{id}/cancel", Scope::RunBackupTasks, backups::cancel_run)
+        post("/api/runs/{id}/cancel", Scope::RunBackupTasks, runs::cancel_run)
             .says("Cancel a run")
             .of(Run)
             .confirms(200),

@@ -2,19 +2,18 @@
 
 use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::{DeletedReason, RestoreDraft, RestoreInput};
-use holdfast_core::ids::{BackupId, RunId};
+use holdfast_core::ids::BackupId;
 use holdfast_core::input::Errors;
 use holdfast_core::page::{Page, PageRequest, Position, SortKey};
 use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::backups::{self, BackupFilter, BackupRow};
-use holdfast_store::runs::{self, NewRun, RunFilter, RunRow};
+use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::tasks::{self, Referenced};
 use holdfast_store::{Listing, Tx, restores};
 
 use crate::access::{owned, written};
 use crate::backup_reader::{Download, EntryItem};
-use crate::logs::with_output;
 use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Result};
 
@@ -152,45 +151,6 @@ pub async fn delete(app: &App, caller: &Caller, id: BackupId) -> Result<()> {
     tx.commit().await?;
     app.wake_worker();
     Ok(())
-}
-
-pub async fn list_runs(app: &App, listing: &Listing, filter: &RunFilter) -> Result<Page<(RunRow, String)>> {
-    let mut tx = app.store.read().await?;
-    let page = runs::list_of_backups(&mut tx, listing, filter).await?;
-    crate::logs::with_outputs(&mut tx, page).await
-}
-
-/// Restores and verifications without their output.
-pub async fn list_run_rows(app: &App, listing: &Listing) -> Result<Page<RunRow>> {
-    let filter = RunFilter::default();
-    Ok(runs::list_of_backups(&mut app.store.read().await?, listing, &filter).await?)
-}
-
-pub async fn show_run(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
-    let mut tx = app.store.read().await?;
-    let run = owned_run(caller, runs::find(&mut tx, id).await?)?;
-    with_output(&mut tx, run).await
-}
-
-/// Cancels a restore or verification: at once while it is queued, through its worker once it runs.
-pub async fn cancel_run(app: &App, caller: &Caller, id: RunId) -> Result<()> {
-    let mut tx = app.store.begin().await?;
-    let run = owned_run(caller, runs::find_long(&mut tx, id).await?)?;
-    if !run.is_live() {
-        return Err(AppError::Conflict(Conflict::RunEnded));
-    }
-    if let Some(task) = run.subject.backup_of() {
-        drop(tx);
-        return crate::tasks::cancel(app, caller, task).await;
-    }
-    crate::cancellation::cancel(app, &mut tx, &run).await?;
-    app.audit(&mut tx, caller, AuditAction::RunCancelled, &format!("{id} {}", run.kind().as_str())).await?;
-    Ok(tx.commit().await?)
-}
-
-fn owned_run(caller: &Caller, run: Option<RunRow>) -> Result<RunRow> {
-    let run = run.ok_or(AppError::NotFound(crate::Resource::Run))?;
-    if run.user_id == caller.user { Ok(run) } else { Err(AppError::Forbidden(crate::Resource::Run)) }
 }
 
 fn gone() -> AppError {

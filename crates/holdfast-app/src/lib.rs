@@ -32,6 +32,8 @@ pub mod people;
 pub mod probes;
 pub mod profile;
 pub mod refusal;
+mod run_output;
+pub mod runs;
 pub mod servers;
 pub mod sessions;
 pub mod ssh_key;

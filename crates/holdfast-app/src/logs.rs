@@ -3,12 +3,12 @@
 use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::RunId;
 use holdfast_core::page::Page;
-use holdfast_core::run;
+use holdfast_store::Listing;
 use holdfast_store::runs::{self, LogFilter, RunRow};
-use holdfast_store::{Listing, Tx};
 
 use crate::access::owned;
 use crate::refusal::Conflict;
+use crate::run_output::{with_output, with_outputs};
 use crate::{App, AppError, Caller, Result};
 
 /// Each log with its output.
@@ -23,33 +23,9 @@ pub async fn list_rows(app: &App, listing: &Listing, filter: &LogFilter) -> Resu
     Ok(runs::list_logs(&mut app.store.read().await?, listing, filter).await?)
 }
 
-/// The last lines of a run's output.
-pub async fn tail(app: &App, caller: &Caller, id: RunId, lines: i64) -> Result<Vec<String>> {
-    let mut tx = app.store.read().await?;
-    owned(caller, runs::find(&mut tx, id).await?)?;
-    Ok(runs::list_last_lines(&mut tx, id, lines).await?)
-}
-
-pub(crate) async fn with_outputs(tx: &mut Tx, page: Page<RunRow>) -> Result<Page<(RunRow, String)>> {
-    let ids: Vec<i64> = page.items.iter().map(|run| run.id.0).collect();
-    let lines = runs::list_lines(tx, &ids).await?;
-    Ok(page.map(|run| {
-        let own = lines.iter().filter(|(id, _)| *id == run.id.0).map(|(_, text)| text.as_str());
-        let output = run::join_output(own);
-        (run, output)
-    }))
-}
-
 pub async fn show(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
     let mut tx = app.store.read().await?;
     let run = owned(caller, runs::find_log(&mut tx, id).await?)?;
-    with_output(&mut tx, run).await
-}
-
-/// A run of any kind, with its output.
-pub async fn show_run(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
-    let mut tx = app.store.read().await?;
-    let run = owned(caller, runs::find(&mut tx, id).await?)?;
     with_output(&mut tx, run).await
 }
 
@@ -65,15 +41,4 @@ pub async fn delete(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     };
     app.audit(&mut tx, caller, AuditAction::BackupTaskLogDeleted, &detail).await?;
     Ok(tx.commit().await?)
-}
-
-pub(crate) async fn with_output(tx: &mut Tx, run: RunRow) -> Result<(RunRow, String)> {
-    let lines = runs::list_lines(tx, &[run.id.0]).await?;
-    let output = run::join_output(lines.iter().map(|(_, text)| text.as_str()));
-    Ok((run, output))
-}
-
-/// Whether a run that is still under way is to be cancelled.
-pub async fn is_stopping(app: &App, id: RunId) -> Result<bool> {
-    Ok(runs::is_cancel_requested(&mut app.store.read().await?, id).await?)
 }

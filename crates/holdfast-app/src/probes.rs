@@ -14,7 +14,7 @@ use holdfast_store::{probes, servers};
 
 use crate::access::{owned, written};
 use crate::refusal::Conflict;
-use crate::{App, AppError, Caller, Resource, Result, logs};
+use crate::{App, AppError, Caller, Resource, Result, run_output};
 
 /// Concurrent questions of one user: they share their places with everybody's checks.
 const AT_ONCE: i64 = 2;
@@ -96,6 +96,6 @@ pub async fn look(app: &App, caller: &Caller, run: RunId) -> Result<Found> {
     if let Some(answer) = probes::find_answer(&mut tx, run).await? {
         return Ok(Found::Answer(answer));
     }
-    let (row, text) = logs::with_output(&mut tx, row).await?;
+    let (row, text) = run_output::with_output(&mut tx, row).await?;
     Ok(Found::Refusal { code: row.error_code, text })
 }

@@ -15,7 +15,7 @@ use holdfast_store::{Listing, Tx};
 
 use crate::people::{self, administrator, administrator_origin};
 use crate::refusal::{Conflict, Missing};
-use crate::{App, AppError, Caller, Origin, Result, backups, cancellation, tasks};
+use crate::{App, AppError, Caller, Origin, Result, cancellation, tasks};
 
 /// The most of each kind that is shown; pages say how many there are.
 const SHOWN: i64 = 200;
@@ -67,7 +67,7 @@ pub async fn act_on_task(app: &App, caller: &Caller, person: UserId, task: TaskI
 }
 
 pub async fn cancel_run(app: &App, caller: &Caller, person: UserId, run: RunId) -> Result<()> {
-    backups::cancel_run(app, &acting_for(app, caller, person).await?, run).await
+    crate::runs::cancel(app, &acting_for(app, caller, person).await?, run).await
 }
 
 /// The person, with the administrator as the one who acts.

@@ -259,7 +259,7 @@ pub async fn latest_log(app: &App, caller: &Caller, id: TaskId) -> Result<(RunRo
     owned(caller, tasks::find(&mut tx, id).await?)?;
     let run = runs::find_latest(&mut tx, id).await?;
     let run = run.ok_or(AppError::Missing(Missing::Logs))?;
-    crate::logs::with_output(&mut tx, run).await
+    crate::run_output::with_output(&mut tx, run).await
 }
 
 async fn queue(app: &App, mut tx: Tx, row: &TaskRow, trigger: Trigger) -> Result<RunId> {

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use holdfast_app::refusal::Conflict;
-use holdfast_app::{AppError, Resource, backups, logs, overview, tasks};
+use holdfast_app::{AppError, Resource, logs, overview, runs, tasks};
 use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::run::{FailureCode, RunIds, RunKind, RunStatus};
 use holdfast_store::runs::{LogFilter, RunRow};
@@ -95,8 +95,8 @@ pub(crate) struct Live {
 
 impl Live {
     pub(crate) async fn load(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<Self, PageError> {
-        let lines = logs::tail(&ui.app, &person.caller, run.id, TAIL).await?;
-        Ok(Self::of(&person.reader, run, lines.join("\n"), logs::is_stopping(&ui.app, run.id).await?))
+        let lines = runs::tail(&ui.app, &person.caller, run.id, TAIL).await?;
+        Ok(Self::of(&person.reader, run, lines.join("\n"), runs::is_stopping(&ui.app, run.id).await?))
     }
 
     fn of(reader: &Reader, run: &RunRow, log: String, is_stopping: bool) -> Self {
@@ -177,7 +177,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     wanted.search = None;
     let is_of_backups = query.text("kind") == "restores" && task.is_none();
     let page = if is_of_backups {
-        backups::list_run_rows(&ui.app, &wanted).await?
+        runs::list_rows_of_backups(&ui.app, &wanted).await?
     } else {
         logs::list_rows(&ui.app, &wanted, &filter).await?
     };
@@ -238,7 +238,7 @@ async fn up(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<(String, String)
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    let (run, output) = logs::show_run(&ui.app, &person.caller, parse(&id)?).await?;
+    let (run, output) = runs::show(&ui.app, &person.caller, parse(&id)?).await?;
     let (t, reader) = (person.t(), &person.reader);
     let live = if run.is_live() { Some(Live::load(&ui, &person, &run).await?) } else { None };
     let text = |text: String| Markup(crate::human::escaped(&text));
@@ -277,20 +277,20 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
 
 pub(crate) async fn cancel(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
     let id = parse(&id)?;
-    let (run, _) = logs::show_run(&ui.app, &person.caller, id).await?;
+    let (run, _) = runs::show(&ui.app, &person.caller, id).await?;
     if !run.is_live() {
         return Err(AppError::Conflict(Conflict::RunEnded).into());
     }
     match run.subject.task() {
         Some(task) => tasks::cancel(&ui.app, &person.caller, task).await?,
-        None => backups::cancel_run(&ui.app, &person.caller, id).await?,
+        None => runs::cancel(&ui.app, &person.caller, id).await?,
     }
     Ok(done(&format!("/runs/{id}"), "cancelled"))
 }
 
 pub(crate) async fn delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
     let id = parse(&id)?;
-    let (run, _) = logs::show_run(&ui.app, &person.caller, id).await?;
+    let (run, _) = runs::show(&ui.app, &person.caller, id).await?;
     logs::delete(&ui.app, &person.caller, id).await?;
     let back = run.subject.task().map_or_else(|| "/runs".to_owned(), |task| format!("/tasks/{task}"));
     Ok(done(&back, "deleted"))

@@ -1,0 +1,96 @@
+//! `/api/runs`: runs of every kind.
+
+use axum::http::StatusCode;
+use holdfast_app::{Resource, runs, version};
+use holdfast_core::clock::rfc3339;
+use holdfast_core::input::Errors;
+use holdfast_core::run::{FailureCode, RunKind, RunStatus};
+use holdfast_store::runs::{RunFilter, RunRow};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::answer::{Answer, message, versioned};
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::list;
+use crate::logs::{Progress, duration_ms};
+
+/// A backup, a restore, a verification, or an inventory of a destination.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RunResource {
+    id: i64,
+    kind: &'static str,
+    /// The backup being restored or verified.
+    backup_id: Option<i64>,
+    backup_task_id: Option<i64>,
+    /// The server that is checked.
+    remote_server_id: Option<i64>,
+    /// The destination that is checked or compared with the records.
+    backup_destination_id: Option<i64>,
+    /// The stream that is tested.
+    notification_stream_id: Option<i64>,
+    output: String,
+    status: &'static str,
+    created_at: String,
+    started_at: Option<String>,
+    finished_at: Option<String>,
+    bytes_read: i64,
+    bytes_stored: i64,
+    files: i64,
+    duration_ms: Option<i64>,
+    warnings: i64,
+    error_code: Option<&'static str>,
+    /// Null unless the run is in progress.
+    progress: Option<Progress>,
+}
+
+pub(crate) fn shape(run: &RunRow, output: String) -> RunResource {
+    RunResource {
+        duration_ms: duration_ms(run),
+        progress: Progress::of(run),
+        id: run.id.0,
+        kind: run.kind().as_str(),
+        backup_id: run.subject.backup().map(|id| id.0),
+        backup_task_id: run.subject.task().map(|id| id.0),
+        remote_server_id: run.subject.server().map(|id| id.0),
+        backup_destination_id: run.subject.destination().map(|id| id.0),
+        notification_stream_id: run.subject.stream().map(|id| id.0),
+        output,
+        status: run.status.as_str(),
+        created_at: rfc3339(run.created_at.0),
+        started_at: run.started_at.map(|at| rfc3339(at.0)),
+        finished_at: run.finished_at.map(|at| rfc3339(at.0)),
+        bytes_read: run.bytes_read,
+        bytes_stored: run.bytes_stored,
+        files: run.files,
+        warnings: run.warnings,
+        error_code: run.error_code.map(FailureCode::as_str),
+    }
+}
+
+pub(crate) async fn list_runs(call: Call) -> Answer {
+    let listing = call.listing_without_labels()?;
+    let mut errors = Errors::default();
+    let filter = RunFilter {
+        backup: call.query.id_filter(&mut errors, "backup_id"),
+        kind: call
+            .query
+            .word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| kind.is_of_backup())),
+        status: call.query.word_filter(&mut errors, "status", RunStatus::parse),
+    };
+    if !errors.is_empty() {
+        return Err(ApiError::from(errors));
+    }
+    let page = runs::list_of_backups(&call.app, &listing, &filter).await?;
+    list::page(&call, page, |(run, output)| shape(&run, output))
+}
+
+pub(crate) async fn show_run(call: Call) -> Answer {
+    let (run, output) = runs::show(&call.app, &call.caller, call.id(Resource::Run)?).await?;
+    versioned(StatusCode::OK, &version(&run), shape(&run, output))
+}
+
+pub(crate) async fn cancel_run(call: Call) -> Answer {
+    runs::cancel(&call.app, &call.caller, call.id(Resource::Run)?).await?;
+    message(StatusCode::OK, "Run cancelled successfully.")
+}

@@ -1,0 +1,64 @@
+//! Runs of every kind: look at them and their output, and cancel them. The runs of a task are also its logs (`logs.rs`).
+
+use holdfast_core::audit::AuditAction;
+use holdfast_core::ids::RunId;
+use holdfast_core::page::Page;
+use holdfast_store::Listing;
+use holdfast_store::runs::{self, RunFilter, RunRow};
+
+use crate::refusal::Conflict;
+use crate::run_output::{with_output, with_outputs};
+use crate::{App, AppError, Caller, Resource, Result, cancellation, tasks};
+
+/// Restores, verifications and inventories, each with its output.
+pub async fn list_of_backups(app: &App, listing: &Listing, filter: &RunFilter) -> Result<Page<(RunRow, String)>> {
+    let mut tx = app.store.read().await?;
+    let page = runs::list_of_backups(&mut tx, listing, filter).await?;
+    with_outputs(&mut tx, page).await
+}
+
+/// Restores and verifications without their output.
+pub async fn list_rows_of_backups(app: &App, listing: &Listing) -> Result<Page<RunRow>> {
+    let filter = RunFilter::default();
+    Ok(runs::list_of_backups(&mut app.store.read().await?, listing, &filter).await?)
+}
+
+/// A run of any kind, with its output.
+pub async fn show(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, String)> {
+    let mut tx = app.store.read().await?;
+    let run = owned_run(caller, runs::find(&mut tx, id).await?)?;
+    with_output(&mut tx, run).await
+}
+
+/// The last lines of a run's output.
+pub async fn tail(app: &App, caller: &Caller, id: RunId, lines: i64) -> Result<Vec<String>> {
+    let mut tx = app.store.read().await?;
+    owned_run(caller, runs::find(&mut tx, id).await?)?;
+    Ok(runs::list_last_lines(&mut tx, id, lines).await?)
+}
+
+/// Cancels a restore or verification: at once while it is queued, through its worker once it runs.
+pub async fn cancel(app: &App, caller: &Caller, id: RunId) -> Result<()> {
+    let mut tx = app.store.begin().await?;
+    let run = owned_run(caller, runs::find_long(&mut tx, id).await?)?;
+    if !run.is_live() {
+        return Err(AppError::Conflict(Conflict::RunEnded));
+    }
+    if let Some(task) = run.subject.backup_of() {
+        drop(tx);
+        return tasks::cancel(app, caller, task).await;
+    }
+    cancellation::cancel(app, &mut tx, &run).await?;
+    app.audit(&mut tx, caller, AuditAction::RunCancelled, &format!("{id} {}", run.kind().as_str())).await?;
+    Ok(tx.commit().await?)
+}
+
+/// Whether a run that is still under way is to be cancelled.
+pub async fn is_stopping(app: &App, id: RunId) -> Result<bool> {
+    Ok(runs::is_cancel_requested(&mut app.store.read().await?, id).await?)
+}
+
+fn owned_run(caller: &Caller, run: Option<RunRow>) -> Result<RunRow> {
+    let run = run.ok_or(AppError::NotFound(Resource::Run))?;
+    if run.user_id == caller.user { Ok(run) } else { Err(AppError::Forbidden(Resource::Run)) }
+}
