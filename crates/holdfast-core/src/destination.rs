@@ -252,10 +252,14 @@ impl DestinationDraft {
     /// What it changes, for the audit log. A key is only removed together with something that says as much.
     pub fn changes(&self, current: &CurrentDestination) -> Changes {
         let after = CurrentDestination { label: self.label.clone(), spec: self.spec.clone() };
-        let secret = if self.spec.sftp().is_some() { "sftp_password" } else { "s3_secret_key" };
-        Changes::between(&current.write(), &after.write())
-            .with_secret("s3_access_key", &self.keys.access_key, false)
-            .with_secret(secret, &self.keys.secret_key, false)
+        let changes = Changes::between(&current.write(), &after.write());
+        match self.spec {
+            DestinationSpec::Local(_) => changes,
+            DestinationSpec::S3(_) | DestinationSpec::CustomS3(_) => changes
+                .with_secret("s3_access_key", &self.keys.access_key, false)
+                .with_secret("s3_secret_key", &self.keys.secret_key, false),
+            DestinationSpec::Sftp(_) => changes.with_secret("sftp_password", &self.keys.secret_key, false),
+        }
     }
 
     pub fn check(input: &Input, current: Option<&CurrentDestination>) -> Result<Self, Errors> {
