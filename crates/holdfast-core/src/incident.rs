@@ -18,6 +18,8 @@ pub enum IncidentPlace {
     /// Several servers, and therefore probably the network or what they share.
     Servers,
     Destination(DestinationId),
+    /// Holdfast itself: a worker was lost, or none was running.
+    Service,
 }
 
 /// A task that fails, and what it uses.
@@ -34,26 +36,28 @@ struct Scope {
     server: bool,
     servers: bool,
     destination: bool,
+    service: bool,
 }
 
 impl Scope {
     fn of(code: FailureCode) -> Self {
-        let none = Self { server: false, servers: false, destination: false };
+        let none = Self { server: false, servers: false, destination: false, service: false };
         match code.blames() {
             // Each changed key needs its own decision.
             Blame::Connection => Self { server: true, servers: code != FailureCode::HostKeyChanged, ..none },
-            Blame::Transfer => Self { server: true, servers: true, destination: true },
+            Blame::Transfer => Self { server: true, servers: true, destination: true, ..none },
             Blame::Server => Self { server: true, ..none },
             Blame::Destination => Self { destination: true, ..none },
-            Blame::Backup | Blame::Content | Blame::Request | Blame::Channel | Blame::Service => none,
+            Blame::Service => Self { service: matches!(code, FailureCode::WorkerLost | FailureCode::Missed), ..none },
+            Blame::Backup | Blame::Content | Blame::Request | Blame::Channel => none,
         }
     }
 }
 
 /// Whether failures with this code can have a cause in common with those of other tasks.
 pub fn can_be_shared(code: FailureCode) -> bool {
-    let Scope { server, servers, destination } = Scope::of(code);
-    server || servers || destination
+    let Scope { server, servers, destination, service } = Scope::of(code);
+    server || servers || destination || service
 }
 
 impl IncidentPlace {
@@ -64,6 +68,7 @@ impl IncidentPlace {
             Self::Server(id) => scope.server && id == failing.server,
             Self::Servers => scope.servers,
             Self::Destination(id) => scope.destination && id == failing.destination,
+            Self::Service => scope.service,
         }
     }
 }
@@ -85,6 +90,7 @@ pub fn begins(
             .then_some(IncidentPlace::Destination(failing.destination)),
         (scope.servers && is_on_many).then_some(IncidentPlace::Servers),
         scope.server.then_some(IncidentPlace::Server(failing.server)),
+        scope.service.then_some(IncidentPlace::Service),
     ];
     places.into_iter().flatten().find_map(|place| {
         let affected = recent.iter().filter(|other| place.explains(code, **other));
@@ -150,7 +156,18 @@ mod tests {
         for code in FailureCode::ALL {
             assert_eq!(place(*code, &all).is_some(), can_be_shared(*code), "{code:?}");
         }
-        assert!(!can_be_shared(FailureCode::WorkerLost) && !can_be_shared(FailureCode::WrongPassword));
+        assert!(!can_be_shared(FailureCode::Internal) && !can_be_shared(FailureCode::WrongPassword));
+    }
+
+    #[test]
+    fn what_the_service_itself_causes_is_one_incident_wherever_the_tasks_are() {
+        let scattered = [task(1, 1, 5), task(2, 2, 6), task(3, 3, 7)];
+        for code in [FailureCode::WorkerLost, FailureCode::Missed] {
+            assert_eq!(place(code, &scattered), Some(IncidentPlace::Service), "{code:?}");
+            assert_eq!(place(code, &scattered[1..]), None, "{code:?}");
+            assert!(IncidentPlace::Service.explains(code, scattered[0]));
+        }
+        assert!(!IncidentPlace::Service.explains(FailureCode::Connect, scattered[0]));
     }
 
     #[test]

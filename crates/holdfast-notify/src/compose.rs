@@ -282,15 +282,41 @@ pub enum IncidentCause<'a> {
     Server(&'a str),
     Servers,
     Destination(&'a str),
+    /// No worker was running when tasks were due.
+    NoWorker,
+    /// A worker stopped responding.
+    LostWorker,
+}
+
+/// How an incident has developed.
+#[derive(Clone, Copy)]
+enum Stage {
+    Begun,
+    Grown,
+    Ended,
 }
 
 impl IncidentCause<'_> {
-    /// Which backups it affects.
-    fn which(&self) -> String {
-        match self {
+    fn title(&self, stage: Stage) -> String {
+        let which = match self {
             Self::Server(label) => format!("of {label}"),
             Self::Servers => "of several servers".to_owned(),
             Self::Destination(label) => format!("to {label}"),
+            Self::NoWorker => return Self::title_of_service(stage, "missed"),
+            Self::LostWorker => return Self::title_of_service(stage, "interrupted"),
+        };
+        match stage {
+            Stage::Begun => format!("Many backups {which} fail"),
+            Stage::Grown => format!("More backups {which} fail"),
+            Stage::Ended => format!("Backups {which} no longer fail"),
+        }
+    }
+
+    fn title_of_service(stage: Stage, what: &str) -> String {
+        match stage {
+            Stage::Begun => format!("Many backups were {what}"),
+            Stage::Grown => format!("More backups were {what}"),
+            Stage::Ended => format!("Backups that were {what} no longer fail"),
         }
     }
 
@@ -299,6 +325,8 @@ impl IncidentCause<'_> {
             Self::Server(label) => fact("Server", label),
             Self::Servers => fact("Servers", "several"),
             Self::Destination(label) => fact("Destination", label),
+            Self::NoWorker => fact("Cause", "no worker was running"),
+            Self::LostWorker => fact("Cause", "a worker stopped responding"),
         }
     }
 }
@@ -335,7 +363,7 @@ pub fn incident_begun(about: &About<'_>, incident: &IncidentFacts<'_>, run: i64,
         counted(incident.tasks, "task has failed", "tasks have failed"),
         incident.code.advice()
     );
-    let title = format!("Many backups {} fail", incident.cause.which());
+    let title = incident.cause.title(Stage::Begun);
     let mut message = incident.message(about, NoticeKind::IncidentBegun, Tone::Bad, &title, &text);
     message.link = about.link(&format!("/runs/{run}"));
     message
@@ -345,7 +373,7 @@ pub fn incident_begun(about: &About<'_>, incident: &IncidentFacts<'_>, run: i64,
 pub fn incident_grown(about: &About<'_>, incident: &IncidentFacts<'_>) -> Message {
     let tasks = counted(incident.tasks, "task has failed", "tasks have failed");
     let text = format!("By now, {tasks} for the same reason. {}", incident.code.advice());
-    let title = format!("More backups {} fail", incident.cause.which());
+    let title = incident.cause.title(Stage::Grown);
     incident.message(about, NoticeKind::IncidentBegun, Tone::Bad, &title, &text)
 }
 
@@ -353,7 +381,7 @@ pub fn incident_grown(about: &About<'_>, incident: &IncidentFacts<'_>) -> Messag
 pub fn incident_ended(about: &About<'_>, incident: &IncidentFacts<'_>) -> Message {
     let tasks = counted(incident.tasks, "task that had failed", "tasks that had failed");
     let text = format!("None of the {tasks} fails for this reason any more. Tasks that are paused do not count.");
-    let title = format!("Backups {} no longer fail", incident.cause.which());
+    let title = incident.cause.title(Stage::Ended);
     incident.message(about, NoticeKind::IncidentEnded, Tone::Good, &title, &text)
 }
 

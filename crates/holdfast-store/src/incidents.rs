@@ -16,12 +16,15 @@ named_row! {
     struct IncidentFields {
         id: i64,
         user_id: i64,
+        place: String,
         server_id: Option<i64>,
         destination_id: Option<i64>,
         code: FailureCode,
         created_at: DbTime,
     }
 }
+
+const SERVICE: &str = "service";
 
 #[derive(Debug, Clone)]
 pub struct IncidentRow {
@@ -37,6 +40,7 @@ impl From<IncidentFields> for IncidentRow {
         let place = match (row.server_id, row.destination_id) {
             (Some(id), _) => IncidentPlace::Server(ServerId(id)),
             (None, Some(id)) => IncidentPlace::Destination(DestinationId(id)),
+            (None, None) if row.place == SERVICE => IncidentPlace::Service,
             (None, None) => IncidentPlace::Servers,
         };
         Self { id: IncidentId(row.id), user_id: UserId(row.user_id), place, code: row.code, created_at: row.created_at }
@@ -49,12 +53,16 @@ fn columns(place: IncidentPlace) -> (&'static str, Option<i64>, Option<i64>) {
         IncidentPlace::Server(id) => ("server", Some(id.0), None),
         IncidentPlace::Servers => ("servers", None, None),
         IncidentPlace::Destination(id) => ("destination", None, Some(id.0)),
+        IncidentPlace::Service => (SERVICE, None, None),
     }
 }
 
 macro_rules! incidents {
     ($rest:literal) => {
-        concat!("SELECT i.id, i.user_id, i.server_id, i.destination_id, i.code, i.created_at FROM incidents i ", $rest)
+        concat!(
+            "SELECT i.id, i.user_id, i.place, i.server_id, i.destination_id, i.code, i.created_at FROM incidents i ",
+            $rest
+        )
     };
 }
 
@@ -104,6 +112,24 @@ pub async fn list_failing(tx: &mut Tx, owner: UserId, code: FailureCode, since: 
             destination: DestinationId(destination),
         })
         .collect())
+}
+
+/// The user's tasks that have missed a slot, as recorded since `since`. Missing one is not the end of a run, so that it
+/// is not the last result of a task.
+pub async fn list_missed(tx: &mut Tx, owner: UserId, since: Timestamp) -> Result<Vec<TaskId>> {
+    let rows = fetch_all!(
+        tx,
+        (i64,),
+        "SELECT DISTINCT task_id FROM runs
+         WHERE user_id = $1 AND kind = 'backup' AND finished_at IS NOT NULL AND finished_at >= $2
+             AND error_code = $3 AND task_id IS NOT NULL
+         ORDER BY task_id LIMIT $4",
+        owner.0,
+        DbTime(since),
+        FailureCode::Missed.as_str(),
+        MOST_TASKS
+    )?;
+    Ok(rows.into_iter().map(|(task,)| TaskId(task)).collect())
 }
 
 /// Begins an incident of which users are told now. Returns `None` if another process has just done so.

@@ -55,6 +55,7 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
     let refused = "Connecting to web-1 (port 22) was refused.";
     let incident =
         |cause, tasks| IncidentFacts { cause, code: FailureCode::Connect, tasks, since: at("2025-03-03T02:00:00Z") };
+    let missed = IncidentFacts { code: FailureCode::Missed, ..incident(IncidentCause::NoWorker, 300) };
     let run = |outcome, warnings| holdfast_notify::run_ended(about, &task, &ended(outcome, warnings));
     let damaged = BackupDamaged {
         task: "Website",
@@ -117,6 +118,17 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
         (
             "incident-ended",
             holdfast_notify::incident_ended(about, &incident(IncidentCause::Destination("Offsite"), 12)),
+        ),
+        (
+            "incident-missed",
+            holdfast_notify::incident_begun(about, &missed, 49, "No worker was running when they were due."),
+        ),
+        (
+            "incident-interrupted",
+            holdfast_notify::incident_ended(
+                about,
+                &IncidentFacts { code: FailureCode::WorkerLost, ..incident(IncidentCause::LostWorker, 50) },
+            ),
         ),
         ("token", holdfast_notify::token_expiring(about, "deploy", at("2025-03-09T12:00:00Z"))),
         ("test", holdfast_notify::test_message(about, "ops")),

@@ -3,7 +3,7 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::clock::later;
-use holdfast_core::ids::{IncidentId, TaskId};
+use holdfast_core::ids::{IncidentId, RunId, TaskId, UserId};
 use holdfast_core::incident::{self, FailingTask, IncidentPlace};
 use holdfast_core::notice::NoticeKind;
 use holdfast_core::run::FailureCode;
@@ -22,9 +22,12 @@ pub(crate) struct Incidents {
     least: usize,
 }
 
+/// What is reported of missed slots, whose runs never began.
+const MISSED: &str = "No worker was running when they were due.";
+
 /// A run that failed, and why.
 struct Failed<'a> {
-    run: &'a RunRow,
+    run: RunId,
     code: FailureCode,
     reason: &'a str,
     now: Timestamp,
@@ -45,7 +48,7 @@ impl Incidents {
         (code, reason): (FailureCode, &str),
         now: Timestamp,
     ) -> Result<bool> {
-        let failed = Failed { run, code, reason, now };
+        let failed = Failed { run: run.id, code, reason, now };
         if let Some(incident) = self.find_or_begin(tx, subject, &failed).await? {
             self.tell_others(tx, &incident, subject, &failed).await?;
             return Ok(true);
@@ -63,7 +66,7 @@ impl Incidents {
             return Ok(None);
         }
         let Some(failing) = incidents::find_task(tx, subject.id).await? else { return Ok(None) };
-        if let Some(open) = find_open(tx, subject, code, |place| place.explains(code, failing)).await? {
+        if let Some(open) = find_open(tx, subject.user_id, code, |place| place.explains(code, failing)).await? {
             if subject.incident_id != Some(open.id.0) {
                 incidents::join(tx, open.id, subject.id).await?;
             }
@@ -71,7 +74,41 @@ impl Incidents {
         }
         let recent = list_recent(tx, subject, failing, failed).await?;
         let Some((place, tasks)) = incident::begins(code, failing, &recent, self.least) else { return Ok(None) };
-        begin(tx, subject, code, (place, &tasks), failed.now).await
+        begin(tx, subject.user_id, code, (place, &tasks), failed.now).await
+    }
+
+    /// Slots of these tasks of a user passed while no worker was running, as their runs record. Returns whether that is
+    /// an incident, and reports one that begins.
+    pub(super) async fn tasks_missed(
+        &self,
+        tx: &mut Tx,
+        owner: UserId,
+        missed: &[(TaskId, RunId)],
+        now: Timestamp,
+    ) -> Result<bool> {
+        let code = FailureCode::Missed;
+        if self.least == 0 {
+            return Ok(false);
+        }
+        let incident = match find_open(tx, owner, code, |place| place == IncidentPlace::Service).await? {
+            Some(open) => Some(open),
+            None => {
+                let recent = incidents::list_missed(tx, owner, later(now, -incident::WINDOW_SECS)).await?;
+                if recent.len() < self.least {
+                    return Ok(false);
+                }
+                begin(tx, owner, code, (IncidentPlace::Service, &recent), now).await?
+            }
+        };
+        let Some(incident) = incident else { return Ok(false) };
+        for (task, run) in missed {
+            incidents::join(tx, incident.id, *task).await?;
+            if let Some(subject) = notices::find_subject(tx, *task).await? {
+                let failed = Failed { run: *run, code, reason: MISSED, now };
+                self.tell_others(tx, &incident, &subject, &failed).await?;
+            }
+        }
+        Ok(true)
     }
 
     /// Reports the incident to those streams of its tasks, or of this one, that were not told yet.
@@ -98,7 +135,7 @@ impl Incidents {
         let label = find_label(tx, incident.place).await?;
         let tasks = incidents::count_tasks(tx, incident.id).await?;
         let facts = facts(incident, &label, tasks);
-        let message = holdfast_notify::incident_begun(&about, &facts, failed.run.id.0, failed.reason);
+        let message = holdfast_notify::incident_begun(&about, &facts, failed.run.0, failed.reason);
         tell(tx, &owner, &told, None, kind, &message, failed.now).await
     }
 
@@ -161,11 +198,11 @@ impl Incidents {
 
 async fn find_open(
     tx: &mut Tx,
-    subject: &Subject,
+    owner: UserId,
     code: FailureCode,
     is_it: impl Fn(IncidentPlace) -> bool,
 ) -> Result<Option<IncidentRow>> {
-    let open = incidents::list_open(tx, subject.user_id, code).await?;
+    let open = incidents::list_open(tx, owner, code).await?;
     Ok(open.into_iter().find(|incident| is_it(incident.place)))
 }
 
@@ -184,35 +221,36 @@ async fn list_recent(
     Ok(recent)
 }
 
-/// Begins an incident with these tasks. If another process has just begun it, the task joins.
+/// Begins an incident with these tasks. If another process has just begun it, they join.
 async fn begin(
     tx: &mut Tx,
-    subject: &Subject,
+    owner: UserId,
     code: FailureCode,
     (place, tasks): (IncidentPlace, &[TaskId]),
     now: Timestamp,
 ) -> Result<Option<IncidentRow>> {
-    let Some(id) = incidents::insert(tx, subject.user_id, place, code, tasks.len(), now).await? else {
-        let open = find_open(tx, subject, code, |other| other == place).await?;
-        if let Some(open) = &open {
-            incidents::join(tx, open.id, subject.id).await?;
-        }
-        return Ok(open);
+    let begun = incidents::insert(tx, owner, place, code, tasks.len(), now).await?;
+    let incident = match begun {
+        Some(id) => incidents::find(tx, id).await?,
+        None => find_open(tx, owner, code, |other| other == place).await?,
     };
+    let Some(incident) = incident else { return Ok(None) };
     for task in tasks {
-        incidents::join(tx, id, *task).await?;
+        incidents::join(tx, incident.id, *task).await?;
     }
-    // One server was reported, and now it turns out that several are affected.
-    incidents::delete_empty(tx, subject.user_id, code).await?;
-    tracing::warn!(user = subject.user_id.0, code = code.as_str(), tasks = tasks.len(), "several tasks fail together");
-    incidents::find(tx, id).await
+    if begun.is_some() {
+        // One server was reported, and now it turns out that several are affected.
+        incidents::delete_empty(tx, owner, code).await?;
+        tracing::warn!(user = owner.0, code = code.as_str(), tasks = tasks.len(), "several tasks fail together");
+    }
+    Ok(Some(incident))
 }
 
 /// The label of the server or destination at fault; several servers have none.
 async fn find_label(tx: &mut Tx, place: IncidentPlace) -> Result<String> {
     Ok(match place {
         IncidentPlace::Server(id) => servers::find(tx, id).await?.map(|row| row.label),
-        IncidentPlace::Servers => None,
+        IncidentPlace::Servers | IncidentPlace::Service => None,
         IncidentPlace::Destination(id) => destinations::find(tx, id).await?.map(|row| row.label),
     }
     .unwrap_or_default())
@@ -223,6 +261,8 @@ fn facts<'a>(incident: &IncidentRow, label: &'a str, tasks: i64) -> IncidentFact
         IncidentPlace::Server(_) => IncidentCause::Server(label),
         IncidentPlace::Servers => IncidentCause::Servers,
         IncidentPlace::Destination(_) => IncidentCause::Destination(label),
+        IncidentPlace::Service if incident.code == FailureCode::Missed => IncidentCause::NoWorker,
+        IncidentPlace::Service => IncidentCause::LostWorker,
     };
     IncidentFacts { cause, code: incident.code, tasks, since: incident.created_at.0 }
 }

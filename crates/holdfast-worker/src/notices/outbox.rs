@@ -3,7 +3,7 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::clock;
-use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId};
+use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::notice::{self, NoticeKind, Told, Trouble};
 use holdfast_core::run::FailureCode;
 use holdfast_notify::{About, BackupDamaged, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
@@ -28,6 +28,18 @@ const OVERDUE_PATIENCE_SECS: i64 = 1_800;
 pub(crate) struct Outbox {
     base_url: String,
     pub incidents: Incidents,
+}
+
+/// Slots of a task that passed while no worker was running.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MissedSlots {
+    pub owner: UserId,
+    pub task: TaskId,
+    /// What records the newest of them.
+    pub run: RunId,
+    /// The oldest of them.
+    pub since: Timestamp,
+    pub slots: usize,
 }
 
 /// How a run ended, as reported to users.
@@ -208,15 +220,26 @@ impl Outbox {
         notices::insert(tx, &new, now).await
     }
 
-    /// Slots of a task passed while no worker was running; `run` records the newest of them.
-    pub(crate) async fn missed(
-        &self,
-        tx: &mut Tx,
-        task: TaskId,
-        run: RunId,
-        (since, slots): (Timestamp, usize),
-        now: Timestamp,
-    ) -> Result {
+    /// Slots of tasks passed while no worker was running: one message for each user if there are many.
+    pub(crate) async fn missed(&self, tx: &mut Tx, all: &[MissedSlots], now: Timestamp) -> Result {
+        let mut owners: Vec<UserId> = all.iter().map(|missed| missed.owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        for owner in owners {
+            let own: Vec<&MissedSlots> = all.iter().filter(|missed| missed.owner == owner).collect();
+            let tasks: Vec<(TaskId, RunId)> = own.iter().map(|missed| (missed.task, missed.run)).collect();
+            if self.incidents.tasks_missed(tx, owner, &tasks, now).await? {
+                continue;
+            }
+            for missed in own {
+                self.task_missed(tx, missed, now).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn task_missed(&self, tx: &mut Tx, missed: &MissedSlots, now: Timestamp) -> Result {
+        let MissedSlots { task, run, since, slots, .. } = *missed;
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
         let trouble = Trouble::Failing(FailureCode::Missed);
         if !notice::is_news(told(&subject), trouble, now) {

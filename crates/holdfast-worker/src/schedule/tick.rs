@@ -11,7 +11,7 @@ use holdfast_store::due::{self, DueRow};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, Tx};
 
-use crate::notices::outbox::Outbox;
+use crate::notices::outbox::{MissedSlots, Outbox};
 
 /// Due tasks per transaction: enough to share an fsync, few enough that concurrent requests hardly wait.
 const BATCH: i64 = 200;
@@ -27,9 +27,11 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
     for _ in 0..BATCHES {
         let mut tx = app.store.begin().await?;
         let due = due::list(&mut tx, now, BATCH).await?;
+        let mut missed = Vec::new();
         for task in &due {
-            queued += usize::from(advance(&mut tx, outbox, task, now).await?);
+            queued += usize::from(advance(&mut tx, task, &mut missed, now).await?);
         }
+        outbox.missed(&mut tx, &missed, now).await?;
         let retries = due::list_retries(&mut tx, now, BATCH).await?;
         for task in &retries {
             if !due::drop_retry(&mut tx, task.id).await? {
@@ -52,8 +54,13 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
     Ok(queued)
 }
 
-/// Moves one task to its next slot. Returns true if that queued a run.
-async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) -> Result<bool, StoreError> {
+/// Moves one task to its next slot, and adds what it missed to `all_missed`. Returns true if that queued a run.
+async fn advance(
+    tx: &mut Tx,
+    task: &DueRow,
+    all_missed: &mut Vec<MissedSlots>,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
     let (id, owner) = (task.id, task.user_id);
     // A schedule that cannot be read must not block all the others: its task is stopped, and that is logged.
     let Ok(schedule) = task.schedule().inspect_err(|error| {
@@ -77,8 +84,8 @@ async fn advance(tx: &mut Tx, outbox: &Outbox, task: &DueRow, now: Timestamp) ->
         metrics::counter!("holdfast_slots_missed_total").increment(1);
         tracing::warn!(task = task.id.0, %slot, "a slot passed while no worker was running");
     }
-    if let (Some(last), Some(first)) = (last_missed, missed_since.or(missed.first().copied())) {
-        outbox.missed(tx, id, last, (first, missed.len()), now).await?;
+    if let (Some(run), Some(since)) = (last_missed, missed_since.or(missed.first().copied())) {
+        all_missed.push(MissedSlots { owner, task: id, run, since, slots: missed.len() });
     }
     let Some((slot, trigger)) = run else { return Ok(false) };
     // A run that takes the place of a retry counts as one: its end is reported, whatever it is.

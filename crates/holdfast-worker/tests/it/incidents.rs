@@ -1,19 +1,21 @@
 use std::time::Duration;
 
+use holdfast_core::queue::ConcurrencyLimits;
 use holdfast_testkit::{Engine, Receiver, Settings, SshServer, TestApp, TestUser, on_both_engines};
 use serde_json::json;
 
 use crate::bench::Bench;
 use crate::notices::{stream, titles};
+use crate::queue::claim;
 
 /// Enough for many workers' runs at once, and for the messages to be a nuisance.
 const MANY: usize = 300;
 
 /// Tasks with a server each, on which nothing listens.
-async fn make_tasks(user: &TestUser, stream: i64) -> Vec<i64> {
+async fn make_tasks(user: &TestUser, stream: i64, count: usize) -> Vec<i64> {
     let destination = user.destination().await;
     let mut tasks = Vec::new();
-    for number in 0..MANY {
+    for number in 0..count {
         let body = json!({
             "remote_server_id": user.server().await,
             "backup_destination_id": destination,
@@ -36,7 +38,7 @@ async fn hundreds_of_servers_go_away(engine: Engine) {
     let user = app.admin("ada").await;
     let hook = Receiver::start().await;
     let stream = stream(&user, &hook, false, true).await;
-    let tasks = make_tasks(&user, stream).await;
+    let tasks = make_tasks(&user, stream, MANY).await;
     let worker = app.worker();
     let tidy = async || {
         worker.tidy().await.unwrap();
@@ -87,6 +89,95 @@ async fn hundreds_of_servers_that_go_away_are_one_message_on_sqlite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_servers_that_go_away_are_one_message_on_postgres() {
     hundreds_of_servers_go_away(Engine::Postgres).await;
+}
+
+async fn the_service_was_down(engine: Engine) {
+    let app = TestApp::start(engine).await;
+    let (user, other) = (app.admin("ada").await, app.admin("eve").await);
+    let (hook, theirs) = (Receiver::start().await, Receiver::start().await);
+    let stream_id = stream(&user, &hook, false, true).await;
+    let mut tasks = make_tasks(&user, stream_id, MANY).await;
+    let few = stream(&other, &theirs, false, true).await;
+    for _ in 0..2 {
+        let mut body = other.task_body().await;
+        body["notification_stream_ids"] = json!([few]);
+        other.client.post("/api/backup-tasks", body).await.id(201);
+    }
+    let worker = app.worker();
+    let tidy = async || {
+        worker.tidy().await.unwrap();
+        worker.report_overdue().await.unwrap();
+        worker.deliver_due().await.unwrap();
+    };
+
+    // Three slots of each passed.
+    app.clock.set("2025-03-07T12:00:00Z");
+    while worker.tick().await.unwrap() > 0 {}
+    tidy().await;
+    assert_eq!(titles(&hook), ["Many backups were missed"]);
+    assert_eq!(titles(&theirs), ["Backup missed: web files"; 2], "two tasks are no incident");
+    for hours in [1, 5, 12] {
+        app.clock.advance_secs(hours * 3600);
+        tidy().await;
+        assert!(hook.received().is_empty(), "neither overdue nor a reminder");
+    }
+    let last = tasks.pop().unwrap();
+    for task in tasks {
+        user.client.act(&format!("/api/backup-tasks/{task}/pause")).await.expect(200);
+    }
+    tidy().await;
+    assert!(hook.received().is_empty(), "one is left");
+    user.client.act(&format!("/api/backup-tasks/{last}/pause")).await.expect(200);
+    tidy().await;
+    assert_eq!(titles(&hook), ["Backups that were missed no longer fail"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_tasks_that_miss_their_slots_are_one_message_on_sqlite() {
+    the_service_was_down(Engine::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_tasks_that_miss_their_slots_are_one_message_on_postgres() {
+    the_service_was_down(Engine::Postgres).await;
+}
+
+async fn a_worker_was_lost(engine: Engine) {
+    const RUNS: usize = 50;
+    let mut settings = Settings::default();
+    settings.work.retry_after = Duration::from_secs(600);
+    let app = TestApp::start_with(engine, settings).await;
+    let user = app.admin("ada").await;
+    let hook = Receiver::start().await;
+    let stream = stream(&user, &hook, false, true).await;
+    let tasks = make_tasks(&user, stream, RUNS).await;
+    app.clock.set("2025-03-04T03:00:01Z");
+    assert_eq!(app.worker().tick().await.unwrap(), RUNS);
+    let limits = ConcurrencyLimits { per_server: RUNS, per_destination: RUNS, per_user: RUNS, checks_per_user: 1 };
+    assert_eq!(claim(&app, RUNS, limits).await.len(), RUNS);
+    app.pass_secs(61).await;
+    assert_eq!(titles(&hook), ["Many backups were interrupted"]);
+    let (last, others) = tasks.split_last().unwrap();
+    for task in others {
+        user.client.act(&format!("/api/backup-tasks/{task}/pause")).await.expect(200);
+    }
+    app.worker().tidy().await.unwrap();
+    app.worker().deliver_due().await.unwrap();
+    assert!(hook.received().is_empty(), "one is left");
+    user.client.act(&format!("/api/backup-tasks/{last}/pause")).await.expect(200);
+    app.worker().tidy().await.unwrap();
+    app.worker().deliver_due().await.unwrap();
+    assert_eq!(titles(&hook), ["Backups that were interrupted no longer fail"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_runs_that_are_lost_with_one_worker_are_one_message_on_sqlite() {
+    a_worker_was_lost(Engine::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_runs_that_are_lost_with_one_worker_are_one_message_on_postgres() {
+    a_worker_was_lost(Engine::Postgres).await;
 }
 
 /// A server with tasks of these streams, which is away.

@@ -23,7 +23,7 @@ const PLENTY: ConcurrencyLimits =
     ConcurrencyLimits { per_server: 100, per_destination: 100, per_user: 100, checks_per_user: 100 };
 
 /// Claims runs like a worker in another process, without working on them.
-async fn claim(app: &TestApp, room: usize, limits: ConcurrencyLimits) -> Vec<RunRow> {
+pub async fn claim(app: &TestApp, room: usize, limits: ConcurrencyLimits) -> Vec<RunRow> {
     let mut tx = app.app.store.begin().await.unwrap();
     let now = app.app.now();
     let room = Capacity { long: LongRunCapacity { free: room, reserved: 0 }, short: room };
