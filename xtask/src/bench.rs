@@ -92,6 +92,34 @@ pub fn pages() -> Result<()> {
     step("measure", Command::new(support("bench_pages")).arg(target("holdfast")))
 }
 
+/// Measures lists and upkeep with millions of runs and backups.
+pub fn growth(arguments: &[&str]) -> Result<()> {
+    let (mut runs, mut backups, mut only) = ("5000000", "2000000", "both");
+    for pair in arguments.chunks(2) {
+        match pair {
+            ["--runs", number] if number.parse::<u32>().is_ok() => runs = number,
+            ["--backups", number] if number.parse::<u32>().is_ok() => backups = number,
+            ["--only", name @ ("sqlite" | "postgres")] => only = name,
+            _ => return Err("bench growth takes --runs N, --backups N and --only sqlite or postgres".to_owned()),
+        }
+    }
+    packages::install(&[POSTGRESQL])?;
+    build_support("bench_growth")?;
+    step("measure", Command::new(support("bench_growth")).arg(target("holdfast")).args([runs, backups, only]))
+}
+
+/// Measures what users are told when many servers go away and come back.
+pub fn incident(arguments: &[&str]) -> Result<()> {
+    let servers = match arguments {
+        [] => "500",
+        ["--servers", number] if number.parse::<u32>().is_ok_and(|number| number > 3) => number,
+        _ => return Err("bench incident takes only --servers N, more than 3".to_owned()),
+    };
+    packages::install(&[POSTGRESQL, packages::SSHD, packages::SSH])?;
+    build_support("bench_incident")?;
+    step("measure", Command::new(support("bench_incident")).arg(target("holdfast")).arg(servers))
+}
+
 /// Measures the idle service, next to the published figures of its peers.
 pub fn footprint() -> Result<()> {
     const STARTS: usize = 7;

@@ -38,6 +38,9 @@ const HELP: &str = "cargo xtask COMMAND
   bench pages     the overview with 10,000 tasks and 1,000,000 runs, and the size of a first visit
   docs            write the generated documentation and build the manual in target/book
   dist            build the release artefacts in target/dist: archive, Debian package, SBOM, checksums
+  bench growth    every list and upkeep with 5,000,000 runs and 2,000,000 backups; --runs N, --backups N,
+                  --only sqlite or postgres
+  bench incident  the messages when 500 servers go away and come back; --servers N
   bench footprint memory, size and start-up time of the idle service, next to the published figures of its peers
   screenshots     take the screenshots of the README, in docs/screenshots
   bench slow-clients  ordinary requests next to clients that send and read slowly; --clients N [1000], --seconds N
@@ -58,6 +61,8 @@ fn main() -> ExitCode {
         ["bench", "archive", rest @ ..] => bench::archive(rest),
         ["bench", "scheduler"] => bench::scheduler(),
         ["bench", "pages"] => bench::pages(),
+        ["bench", "growth", rest @ ..] => bench::growth(rest),
+        ["bench", "incident", rest @ ..] => bench::incident(rest),
         ["bench", "slow-clients", rest @ ..] => slow_clients::run(rest),
         ["bench", "footprint"] => bench::footprint(),
         ["docs"] => test::docs(),

@@ -2,23 +2,23 @@
 //! service and both databases, beside a page that asks the database for nothing; and what a first visit has to load.
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 
+#[path = "served/service.rs"]
+mod service;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_core::clock::{Clock as _, SharedClock, SystemClock};
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_store::{Migrations, Options, Store};
-use holdfast_testkit::{PostgresServer, free_port};
-use reqwest::header;
+use holdfast_testkit::PostgresServer;
+
+use crate::service::{Service, make_account};
 
 const TASKS: i64 = 10_000;
 const RUNS: i64 = 1_000_000;
 const BACKUPS: i64 = 50_000;
-const REQUESTS: usize = 300;
-const EMAIL: &str = "ada@example.org";
-const PASSWORD: &str = "correct horse battery";
 
 #[tokio::main]
 async fn main() {
@@ -37,7 +37,11 @@ async fn measure(engine: &str, url: &str, binary: &Path) {
     let key = folder.path().join("master.key");
     make_account(binary, folder.path(), url);
     seed(url, &key).await;
-    let service = Service::start(binary, folder.path(), url).await;
+    let service = Service::start(binary, folder.path(), url, &[]).await;
+    // The days of the month are counted once after a start, beside the requests.
+    while !service.text("/").await.contains("successful") {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     let yardstick = service.time("/sign-in").await;
     let paths =
         [("overview", "/", "≤ 20 ms"), ("tasks", "/tasks", ""), ("task", "/tasks/5000", ""), ("runs", "/runs", "")];
@@ -51,23 +55,8 @@ async fn measure(engine: &str, url: &str, binary: &Path) {
     }
     println!(
         "| {engine} | a first visit loads {:.1} kB compressed | | | | | ≤ 150 kB |",
-        service.first_visit().await / 1000.0
+        first_visit(&service).await / 1000.0
     );
-}
-
-fn command(binary: &Path, folder: &Path, url: &str) -> Command {
-    let mut command = Command::new(binary);
-    command.env("HOLDFAST_DATA_DIR", folder).env("HOLDFAST_DATABASE_URL", url).env("HOLDFAST_LOG", "error");
-    command
-}
-
-fn make_account(binary: &Path, folder: &Path, url: &str) {
-    use std::io::Write as _;
-    let mut create = command(binary, folder, url);
-    create.args(["user", "create", "--email", EMAIL, "--name", "Ada"]).stdin(Stdio::piped());
-    let mut child = create.spawn().expect("the service is built");
-    child.stdin.take().expect("piped").write_all(PASSWORD.as_bytes()).expect("it reads");
-    assert!(child.wait().expect("it ends").success());
 }
 
 /// One user's world, written straight into the tables.
@@ -131,100 +120,13 @@ async fn seed(url: &str, key: &Path) {
     }
 }
 
-struct Times {
-    p50: f64,
-    p95: f64,
-    max: f64,
-}
-
-struct Service {
-    child: Child,
-    base_url: String,
-    http: reqwest::Client,
-    cookie: String,
-}
-
-impl Service {
-    async fn start(binary: &Path, folder: &Path, url: &str) -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
-        let mut serve = command(binary, folder, url);
-        let child =
-            serve.arg("serve").env("HOLDFAST_LISTEN", &address).stdout(Stdio::null()).spawn().expect("it starts");
-        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
-        let base_url = format!("http://{address}");
-        while http.get(format!("{base_url}/readyz")).send().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let mut service = Self { child, base_url, http, cookie: String::new() };
-        service.sign_in().await;
-        // The days of the month are counted once after a start, beside the requests.
-        while !service.text("/").await.contains("successful") {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        service
+/// The overview with everything that it loads, as it goes over the line.
+async fn first_visit(service: &Service) -> f64 {
+    let page = service.text("/").await;
+    let assets = page.split('"').filter(|part| part.starts_with("/assets/"));
+    let mut bytes = service.get("/").send().await.expect("an answer").bytes().await.expect("a page").len();
+    for asset in assets {
+        bytes += service.get(asset).send().await.expect("an answer").bytes().await.expect("a file").len();
     }
-
-    async fn sign_in(&mut self) {
-        let page = self.http.get(format!("{}/sign-in", self.base_url)).send().await.expect("an answer");
-        let visitor = cookie_of(&page);
-        let text = page.text().await.expect("a page");
-        let csrf = text.split("name=\"csrf\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a form");
-        let body = format!("csrf={csrf}&email={EMAIL}&password={}", PASSWORD.replace(' ', "+"));
-        let sent = self
-            .http
-            .post(format!("{}/sign-in", self.base_url))
-            .header(header::COOKIE, visitor)
-            .body(body)
-            .send()
-            .await;
-        self.cookie = cookie_of(&sent.expect("an answer"));
-        assert!(self.cookie.contains("session"), "signed in");
-    }
-
-    fn get(&self, path: &str) -> reqwest::RequestBuilder {
-        let request = self.http.get(format!("{}{path}", self.base_url));
-        request.header(header::COOKIE, &self.cookie).header(header::ACCEPT_ENCODING, "gzip")
-    }
-
-    async fn text(&self, path: &str) -> String {
-        let request = self.http.get(format!("{}{path}", self.base_url)).header(header::COOKIE, &self.cookie);
-        request.send().await.expect("an answer").text().await.expect("a page")
-    }
-
-    async fn time(&self, path: &str) -> Times {
-        let mut times = Vec::with_capacity(REQUESTS);
-        for _ in 0..REQUESTS {
-            let started = Instant::now();
-            let answer = self.get(path).send().await.expect("an answer");
-            assert!(answer.status().is_success(), "{path}: {}", answer.status());
-            answer.bytes().await.expect("a whole answer");
-            times.push(started.elapsed().as_secs_f64() * 1000.0);
-        }
-        times.sort_by(f64::total_cmp);
-        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        Times { p50: at(0.5), p95: at(0.95), max: at(1.0) }
-    }
-
-    /// The overview with everything that it loads, as it goes over the line.
-    async fn first_visit(&self) -> f64 {
-        let page = self.text("/").await;
-        let assets = page.split('"').filter(|part| part.starts_with("/assets/"));
-        let mut bytes = self.get("/").send().await.expect("an answer").bytes().await.expect("a page").len();
-        for asset in assets {
-            bytes += self.get(asset).send().await.expect("an answer").bytes().await.expect("a file").len();
-        }
-        bytes as f64
-    }
-}
-
-fn cookie_of(answer: &reqwest::Response) -> String {
-    let set = answer.headers().get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
-    set.filter_map(|cookie| cookie.split(';').next()).collect::<Vec<_>>().join("; ")
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
+    bytes as f64
 }
