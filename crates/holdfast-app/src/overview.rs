@@ -8,7 +8,7 @@ use holdfast_store::daily_stats::{self, DayRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self, TaskRow};
 use holdfast_store::upcoming::{self, UpcomingRow};
-use holdfast_store::{Tx, backups, live, settings};
+use holdfast_store::{Tx, backups, live, settings, totals};
 
 use crate::{App, Caller, Result};
 
@@ -84,7 +84,7 @@ pub async fn show(app: &App, caller: &Caller) -> Result<Overview> {
         }
     }
     let cards = load_cards(&mut tx, &ids, now, &caller.zone).await?;
-    let stored_bytes = daily_stats::sum_stored(&mut tx, caller.user).await?;
+    let stored_bytes = totals::sum_stored(&mut tx, caller.user).await?;
     Ok(Overview {
         tasks: healths.iter().map(|row| row.count).sum(),
         proven_tasks: healths.iter().map(|row| row.proven).sum(),
@@ -200,7 +200,7 @@ pub async fn count_days(
     zone: &Zone,
 ) -> Result<Vec<DayRow>> {
     let starts = clock::days_between(since, now, zone);
-    let stored = daily_stats::sum_stored(tx, user).await?;
+    let stored = totals::sum_stored(tx, user).await?;
     let mut rows = Vec::with_capacity(starts.len());
     for (number, (day, start)) in starts.iter().enumerate() {
         let until = starts.get(number + 1).map(|(_, start)| *start);

@@ -88,7 +88,11 @@ pub async fn list(tx: &mut Tx, user: Option<UserId>, before: Option<i64>, limit:
 
 /// One page of a user's events.
 pub async fn list_page(tx: &mut Tx, listing: &Listing) -> Result<Page<EventRow>> {
-    list_page!(tx, listing, "audit_events" as "e" with "", created "e.at", changed "e.at", "")
+    list_page!(
+        tx,
+        listing,
+        "audit_events" as "e" with "", created "e.at", changed "e.at", total Some("subject = 'event'"), ""
+    )
 }
 
 /// The events of all users from `since` on, with ids above `after`; oldest first.

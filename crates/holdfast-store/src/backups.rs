@@ -15,7 +15,6 @@ use sqlx::QueryBuilder;
 
 use crate::copies::{self, NewCopy};
 use crate::statement::{Statement as _, decode_all};
-use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
 row_type! {
@@ -132,32 +131,24 @@ pub struct BackupFilter {
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Result<Page<BackupRow>> {
-    let status = filter.status.map(Verification::as_str);
-    // A separate statement, so that the task's few backups are found without scanning all the others.
-    if let Some(task) = filter.task {
-        return list_page!(
-            tx,
-            listing,
-            "backups" as "b" with first_copy!(),
-            changed "COALESCE(b.deleted_at, b.verified_at, b.created_at)",
-            " AND ($2 IS NULL OR $2 = '') AND b.task_id = $5 AND ($6 IS NULL OR b.verification = $6)
-              AND ($7 OR b.deleted_at IS NULL) AND (NOT $8 OR b.verification IN ('corrupt', 'missing'))",
-            task,
-            status,
-            filter.with_deleted,
-            filter.is_damaged
-        );
-    }
+    // Only the conditions that apply, so that each combination is found by an index.
+    let task = filter.task.map_or("", |_| " AND b.task_id = $5");
+    let status = filter.status.map_or("", |_| " AND b.verification = $6");
+    let stored = if filter.with_deleted { "" } else { " AND b.deleted_at IS NULL" };
+    let damaged = if filter.is_damaged { " AND b.verification IN ('corrupt', 'missing')" } else { "" };
+    let condition = format!("{task}{status}{stored}{damaged}{}", unsearched!());
+    let kept_status = filter.status.map_or("", |_| " AND status = $6");
+    let kept_stored = if filter.with_deleted { "" } else { " AND kind = 'stored'" };
+    let kept_damaged = if filter.is_damaged { " AND status IN ('corrupt', 'missing')" } else { "" };
+    let kept = format!("subject = 'backup'{kept_stored}{kept_status}{kept_damaged}{}", unsearched!());
     list_page!(
         tx,
         listing,
-        "backups" as "b" with first_copy!(),
-            changed "COALESCE(b.deleted_at, b.verified_at, b.created_at)",
-        " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR b.verification = $5) AND ($6 OR b.deleted_at IS NULL)
-          AND (NOT $7 OR b.verification IN ('corrupt', 'missing'))",
-        status,
-        filter.with_deleted,
-        filter.is_damaged
+        "backups" as "b" with first_copy!(), created "b.created_at",
+        changed "COALESCE(b.deleted_at, b.verified_at, b.created_at)",
+        total filter.task.is_none().then_some(&*kept), &condition,
+        filter.task,
+        filter.status.map(Verification::as_str)
     )
 }
 
@@ -355,17 +346,17 @@ pub async fn list_unread(
         tx,
         (i64, i64),
         concat!(
-            "SELECT id, user_id FROM (
-             SELECT b.id, b.user_id, COALESCE(b.verified_at, b.created_at) AS read_at,
-                 ROW_NUMBER() OVER (PARTITION BY b.user_id ORDER BY COALESCE(b.verified_at, b.created_at), b.id) AS place
-             FROM backups b
-             WHERE b.deleted_at IS NULL AND COALESCE(b.verified_at, b.created_at) < $1
-                 AND NOT EXISTS (SELECT 1 FROM runs v WHERE v.backup_id = b.id AND v.kind = 'verify' AND v.created_at > $2)
-                 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = b.user_id AND (r.status = 'queued'
-                                 OR r.kind = 'verify' AND r.status = 'running'))
+            // For each user the first in the index, so that it does not matter how many are due.
+            "SELECT b.id, b.user_id FROM users u JOIN backups b ON b.id = (SELECT o.id FROM backups o
+                 WHERE o.user_id = u.id AND o.deleted_at IS NULL AND COALESCE(o.verified_at, o.created_at) < $1
+                     AND NOT EXISTS (SELECT 1 FROM runs v WHERE v.backup_id = o.id AND v.kind = 'verify'
+                         AND v.created_at > $2)
+                 ORDER BY COALESCE(o.verified_at, o.created_at), o.id LIMIT 1)
+             WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.user_id = u.id AND r.status IN ('queued', 'running')
+                     AND (r.status = 'queued' OR r.kind = 'verify'))
                  AND ",
             is_active!("b"),
-            ") due WHERE place = 1 ORDER BY read_at, id LIMIT $3"
+            " ORDER BY COALESCE(b.verified_at, b.created_at), b.id LIMIT $3"
         ),
         DbTime(before),
         DbTime(tried),
@@ -430,17 +421,18 @@ pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i
         return Ok(Vec::new());
     }
     with_conn!(tx, conn => {
-        let mut query = QueryBuilder::<Db>::new(
-            concat!(
-                "SELECT task_id, size_bytes FROM (SELECT b.id, b.task_id, c.size_bytes,
-                     ROW_NUMBER() OVER (PARTITION BY b.task_id ORDER BY b.id DESC) AS place
-                 FROM backups b ",
+        let mut query = QueryBuilder::<Db>::new("SELECT task_id, size_bytes FROM (");
+        // Each task's newest from the end of its index, however many there are.
+        for (number, task) in tasks.iter().enumerate() {
+            let all = if number == 0 { "" } else { " UNION ALL " };
+            query.push(all).push(concat!(
+                "SELECT id, task_id, size_bytes FROM (SELECT b.id, b.task_id, c.size_bytes FROM backups b ",
                 first_copy!(),
-                " WHERE b.task_id IN ("
-            ),
-        );
-        push_ids(&mut query, tasks);
-        query.push(")) AS b WHERE place <= ").push_bind(limit).push(" ORDER BY id");
+                " WHERE b.task_id = "
+            ));
+            query.push_bind(*task).push(" ORDER BY b.id DESC LIMIT ").push_bind(limit).push(") AS newest");
+        }
+        query.push(") AS sizes ORDER BY id");
         query.build().all(conn).await.and_then(decode_all::<(i64, i64), _>)
     })
 }

@@ -63,16 +63,6 @@ pub async fn count(tx: &mut Tx, user: UserId, from: Timestamp, until: Timestamp)
     Ok(found.unwrap_or_default())
 }
 
-/// Bytes that the user has stored now.
-pub async fn sum_stored(tx: &mut Tx, user: UserId) -> Result<i64> {
-    fetch_scalar!(
-        tx,
-        i64,
-        "SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM backup_copies WHERE user_id = $1 AND remove_after IS NULL",
-        user.0
-    )
-}
-
 /// Days from `from` on, in order.
 pub async fn list(tx: &mut Tx, user: UserId, from: &str) -> Result<Vec<DayRow>> {
     fetch_all!(

@@ -57,12 +57,13 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
                  COUNT(CASE WHEN paused_at IS NULL AND last_success_at IS NULL THEN 1 END) AS tasks_without_success,
                  COUNT(retention_held_at) AS tasks_held
              FROM backup_tasks) t
-         CROSS JOIN (SELECT COUNT(*) AS backups,
-                 (SELECT CAST(COALESCE(SUM(size_bytes), 0) AS BIGINT) FROM backup_copies WHERE remove_after IS NULL)
-                     AS stored_bytes,
-                 COUNT(CASE WHEN verification IN ('corrupt', 'missing') THEN 1 END) AS backups_damaged,
-                 COUNT(CASE WHEN verification = 'unverified' THEN 1 END) AS backups_unproven
-             FROM backups WHERE deleted_at IS NULL) b"
+         CROSS JOIN (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) AS backups,
+                 (SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM totals
+                     WHERE subject = 'copy' AND kind = 'stored') AS stored_bytes,
+                 CAST(COALESCE(SUM(CASE WHEN status IN ('corrupt', 'missing') THEN amount END), 0) AS BIGINT)
+                     AS backups_damaged,
+                 CAST(COALESCE(SUM(CASE WHEN status = 'unverified' THEN amount END), 0) AS BIGINT) AS backups_unproven
+             FROM totals WHERE subject = 'backup' AND kind = 'stored') b"
     )?;
     row.ok_or_else(|| StoreError::Broken("a query returned no row".to_owned()))
 }

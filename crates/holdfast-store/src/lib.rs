@@ -63,6 +63,7 @@ pub mod summaries;
 pub mod tags;
 pub mod tasks;
 pub mod tokens;
+pub mod totals;
 pub mod transfer;
 pub mod upcoming;
 pub mod uploads;

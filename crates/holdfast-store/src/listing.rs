@@ -44,6 +44,11 @@ impl Listing {
         self.page.per_page + i64::from(self.after.is_some())
     }
 
+    /// Whether only rows since some time are listed.
+    fn is_since(&self) -> bool {
+        self.created_after.is_some() || self.updated_after.is_some()
+    }
+
     pub(crate) fn created_after(&self) -> Option<DbTime> {
         self.created_after.map(DbTime)
     }
@@ -72,7 +77,7 @@ impl Listing {
 }
 
 /// What is listed, in SQL.
-pub(crate) struct Listed {
+pub(crate) struct Listed<'a> {
     pub columns: &'static str,
     pub table: &'static str,
     pub alias: &'static str,
@@ -81,18 +86,20 @@ pub(crate) struct Listed {
     pub created: &'static str,
     /// When a row last changed.
     pub updated: &'static str,
+    /// The totals that triggers keep of exactly these rows, as a condition on the table `totals`.
+    pub kept: Option<&'a str>,
     /// A further condition. Its own values are bound from `$5` on.
-    pub condition: &'static str,
+    pub condition: &'a str,
     pub values: usize,
 }
 
-impl Listed {
+impl Listed<'_> {
     /// The statement of a page. `$1` is the owner, `$2` the needle, `$3` and `$4` are limit and offset; five values of
     /// the listing follow those of the condition.
     pub(crate) fn page(&self, listing: &Listing) -> String {
         let Self { columns, table, alias, join, .. } = self;
         let (key, total) = (self.key(listing.sort), self.total(listing));
-        let (condition, behind, order) = (self.rows(listing), self.behind(listing), self.order(listing.sort));
+        let (condition, behind, order) = (self.rows(listing), self.behind(listing), self.order(listing));
         format!(
             "SELECT {columns}{key}{total} FROM {table} {alias} {join} WHERE {condition}{behind} ORDER BY {order} \
              LIMIT $3 OFFSET $4"
@@ -100,7 +107,12 @@ impl Listed {
     }
 
     pub(crate) fn count(&self, listing: &Listing) -> String {
-        format!("SELECT COUNT(*) FROM {} {} WHERE {}", self.table, self.alias, self.rows(listing))
+        match self.kept {
+            Some(kept) if !listing.is_since() => {
+                format!("SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM totals WHERE user_id = $1 AND {kept}")
+            }
+            _ => format!("SELECT COUNT(*) FROM {} {} WHERE {}", self.table, self.alias, self.rows(listing)),
+        }
     }
 
     fn rows(&self, listing: &Listing) -> String {
@@ -139,9 +151,13 @@ impl Listed {
         }
     }
 
-    fn order(&self, sort: Sort) -> String {
+    fn order(&self, listing: &Listing) -> String {
         let (alias, created) = (self.alias, self.created);
-        match sort {
+        match listing.sort {
+            // As an expression, so that the rows since that time are found and sorted. Going through all rows by id
+            // until a page is full would read those before that time, too.
+            Sort::Id if listing.is_since() && listing.after.is_none() => format!("{alias}.id + 0"),
+            Sort::IdDescending if listing.is_since() && listing.after.is_none() => format!("{alias}.id + 0 DESC"),
             Sort::Id => format!("{alias}.id"),
             Sort::IdDescending => format!("{alias}.id DESC"),
             Sort::Created => format!("{created}, {alias}.id"),
@@ -210,17 +226,13 @@ macro_rules! list_page {
         }
     };
     ($tx:expr, $listing:expr, $table:literal as $alias:literal, $where:expr $(, $bind:expr)* $(,)?) => {
-        list_page!($tx, $listing, $table as $alias with "", changed concat!($alias, ".updated_at"), $where $(, $bind)*)
-    };
-    ($tx:expr, $listing:expr, $table:literal as $alias:literal with $join:expr, changed $updated:expr, $where:expr
-        $(, $bind:expr)* $(,)?) => {
         list_page!(
-            $tx, $listing, $table as $alias with $join, created concat!($alias, ".created_at"), changed $updated, $where
-            $(, $bind)*
+            $tx, $listing, $table as $alias with "", created concat!($alias, ".created_at"),
+            changed concat!($alias, ".updated_at"), total None, $where $(, $bind)*
         )
     };
     ($tx:expr, $listing:expr, $table:literal as $alias:literal with $join:expr, created $created:expr,
-        changed $updated:expr, $where:expr $(, $bind:expr)* $(,)?) => {{
+        changed $updated:expr, total $kept:expr, $where:expr $(, $bind:expr)* $(,)?) => {{
         let listing = $listing;
         let listed = $crate::listing::Listed {
             columns: columns!(),
@@ -229,6 +241,7 @@ macro_rules! list_page {
             join: $join,
             created: $created,
             updated: $updated,
+            kept: $kept,
             condition: $where,
             values: <[&str]>::len(&[$(stringify!($bind)),*]),
         };
@@ -273,5 +286,12 @@ macro_rules! bind_listing {
 macro_rules! label_matches {
     ($alias:literal) => {
         concat!(" AND ($2 IS NULL OR replace(", $alias, ".search_label, $2, '') <> ", $alias, ".search_label)")
+    };
+}
+
+/// Lists of rows without a label find nothing by a search text.
+macro_rules! unsearched {
+    () => {
+        " AND ($2 IS NULL OR $2 = '')"
     };
 }

@@ -53,6 +53,8 @@ const MIGRATIONS: &[Migration] = &[
     migration!(25, "0025_suspended_accounts.sql"),
     migration!(26, "0026_incidents.sql"),
     migration!(27, "0027_transferred_accounts.sql"),
+    migration!(28, "0028_totals.sql"),
+    migration!(29, "0029_lists.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

@@ -283,11 +283,17 @@ pub struct NoticeFilter {
 }
 
 pub async fn list(tx: &mut Tx, listing: &Listing, filter: &NoticeFilter) -> Result<Page<NoticeRow>> {
+    // Only the conditions that apply, so that each combination is found by an index.
+    let status = filter.status.map_or("", |_| " AND n.status = $5");
+    let stream = filter.stream.map_or("", |_| " AND n.stream_id = $6");
+    let condition = format!("{status}{stream}{}", unsearched!());
+    let kept_status = filter.status.map_or("", |_| " AND status = $5");
+    let kept = format!("subject = 'notice'{kept_status}{}", unsearched!());
     list_page!(
         tx,
         listing,
-        "notices" as "n" with "", changed "COALESCE(n.ended_at, n.created_at)",
-        " AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR n.status = $5) AND ($6 IS NULL OR n.stream_id = $6)",
+        "notices" as "n" with "", created "n.created_at", changed "COALESCE(n.ended_at, n.created_at)",
+        total filter.stream.is_none().then_some(&*kept), &condition,
         filter.status.map(NoticeStatus::as_str),
         filter.stream
     )

@@ -33,7 +33,7 @@ pub const HANDED_OVER: &[&str] = for_handed_over!(listed);
 /// Tables whose rows are handed over in part, or added to those of the new owner.
 pub const MERGED: &[&str] = &["notices", "user_days"];
 
-/// Tables whose rows stay: who a person is, how they sign in, what they did.
+/// Tables whose rows stay: who a person is, how they sign in, what they did. Triggers adjust the totals.
 pub const STAYING: &[&str] = &[
     "api_tokens",
     "audit_events",
@@ -45,6 +45,7 @@ pub const STAYING: &[&str] = &[
     "sessions",
     "sign_in_links",
     "ssh_keys",
+    "totals",
 ];
 
 /// Tables whose rows are deleted: an incident was reported to the former owner; what still fails is reported anew.

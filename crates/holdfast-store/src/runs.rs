@@ -12,6 +12,20 @@ use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, Tx};
 
+/// When a run last changed.
+macro_rules! ended_at {
+    () => {
+        "COALESCE(r.finished_at, r.started_at, r.created_at)"
+    };
+}
+
+/// The kept totals of a user's runs.
+macro_rules! kept_runs {
+    () => {
+        concat!("subject = 'run'", unsearched!())
+    };
+}
+
 row_type! {
     /// A run as stored; callers get a [`RunRow`].
     struct RunFields {
@@ -284,7 +298,13 @@ pub async fn list_live(tx: &mut Tx, owner: UserId) -> Result<Vec<RunRow>> {
 
 /// The long runs of a user: backups, restores, verifications and inventories.
 pub async fn list_long(tx: &mut Tx, listing: &Listing) -> Result<Page<RunRow>> {
-    list_page!(tx, listing, "runs" as "r", " AND r.is_long AND ($2 IS NULL OR $2 = '')")
+    let total = concat!(kept_runs!(), " AND kind IN ('backup', 'restore', 'verify', 'inventory')");
+    list_page!(
+        tx,
+        listing,
+        "runs" as "r" with "", created "r.created_at", changed ended_at!(), total Some(total),
+        concat!(" AND r.is_long", unsearched!())
+    )
 }
 
 /// Narrows a list of logs.
@@ -295,24 +315,19 @@ pub struct LogFilter {
 }
 
 pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Result<Page<RunRow>> {
-    let status = filter.status.map(RunStatus::as_str);
-    // A separate statement, so that the task's few runs are found without scanning all the others.
-    if let Some(task) = filter.task {
-        return list_page!(
-            tx,
-            listing,
-            "runs" as "r" with "", changed "COALESCE(r.finished_at, r.started_at, r.created_at)",
-            " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND r.task_id = $5 AND ($6 IS NULL OR r.status = $6)",
-            task,
-            status
-        );
-    }
+    // Only the conditions that apply, so that each combination is found by an index.
+    let task = filter.task.map_or("", |_| " AND r.task_id = $5");
+    let status = filter.status.map_or("", |_| " AND r.status = $6");
+    let condition = format!(" AND r.kind = 'backup'{task}{status}{}", unsearched!());
+    let kept_status = filter.status.map_or("", |_| " AND status = $6");
+    let kept = format!("{} AND kind = 'backup'{kept_status}", kept_runs!());
     list_page!(
         tx,
         listing,
-        "runs" as "r" with "", changed "COALESCE(r.finished_at, r.started_at, r.created_at)",
-        " AND r.kind = 'backup' AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.status = $5)",
-        status
+        "runs" as "r" with "", created "r.created_at", changed ended_at!(),
+        total filter.task.is_none().then_some(&*kept), &condition,
+        filter.task,
+        filter.status.map(RunStatus::as_str)
     )
 }
 
@@ -442,12 +457,19 @@ pub struct RunFilter {
 
 /// Restores, verifications and any other runs that work on a stored backup.
 pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter) -> Result<Page<RunRow>> {
+    // Only the conditions that apply, so that each combination is found by an index.
+    let backup = filter.backup.map_or("", |_| " AND r.backup_id = $5");
+    let kind = filter.kind.map_or("", |_| " AND r.kind = $6");
+    let status = filter.status.map_or("", |_| " AND r.status = $7");
+    let condition = format!(" AND r.backup_id IS NOT NULL{backup}{kind}{status}{}", unsearched!());
+    let kept_kind = filter.kind.map_or("", |_| " AND kind = $6");
+    let kept_status = filter.status.map_or("", |_| " AND status = $7");
+    let kept = format!("{} AND kind IN ('restore', 'verify'){kept_kind}{kept_status}", kept_runs!());
     list_page!(
         tx,
         listing,
-        "runs" as "r" with "", changed "COALESCE(r.finished_at, r.started_at, r.created_at)",
-        " AND r.backup_id IS NOT NULL AND ($2 IS NULL OR $2 = '') AND ($5 IS NULL OR r.backup_id = $5)
-          AND ($6 IS NULL OR r.kind = $6) AND ($7 IS NULL OR r.status = $7)",
+        "runs" as "r" with "", created "r.created_at", changed ended_at!(),
+        total filter.backup.is_none().then_some(&*kept), &condition,
         filter.backup,
         filter.kind.map(RunKind::as_str),
         filter.status.map(RunStatus::as_str)
@@ -505,19 +527,17 @@ pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
 /// Deletes inventories, checks and tests that ended before `before`, up to `limit` of the first and of the others.
 /// Their findings are recorded elsewhere. Returns how many were deleted.
 pub async fn delete_old_checks_and_inventories(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
-    // The condition on the destination allows the use of an index that no other long run is in.
     let inventories = execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
-             WHERE kind = $3 AND destination_id IS NOT NULL AND finished_at < $1 LIMIT $2)",
+             WHERE kind = 'inventory' AND finished_at < $1 LIMIT $2)",
         DbTime(before),
-        limit,
-        RunKind::Inventory.as_str()
+        limit
     )?;
     let checks = execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
-             WHERE NOT is_long AND finished_at < $1 LIMIT $2)",
+             WHERE is_long = FALSE AND finished_at < $1 LIMIT $2)",
         DbTime(before),
         limit
     )?;
@@ -531,17 +551,51 @@ pub async fn count_verifying(tx: &mut Tx) -> Result<i64> {
     fetch_scalar!(tx, i64, sql)
 }
 
-/// Deletes up to `limit` logs that ended before `before`. The newest of each task is kept, as is that of any backup
-/// that still exists.
-pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
-    execute!(
+/// A place among the runs that have ended, in the order in which they ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EndedPosition {
+    at: i64,
+    id: i64,
+}
+
+/// How far a search for old logs got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSearch {
+    pub deleted: u64,
+    /// Where it continues; `None` at its end.
+    pub next: Option<EndedPosition>,
+}
+
+/// Deletes old logs among the next `limit` behind `position` that ended before `before`. The newest of each task is
+/// kept, as is that of any backup that still exists. These stay for as long as the backups do and may be millions, so
+/// the search continues behind them instead of beginning again.
+pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, position: EndedPosition, limit: i64) -> Result<LogSearch> {
+    let last = fetch_optional!(
+        tx,
+        (i64, i64, i64),
+        "SELECT finished_at, id, place FROM (SELECT finished_at, id, ROW_NUMBER() OVER (ORDER BY finished_at, id) AS place
+             FROM runs
+             WHERE is_long AND finished_at IS NOT NULL AND finished_at < $1 AND (finished_at, id) > ($2, $3)
+             ORDER BY finished_at, id LIMIT $4) AS candidates
+         ORDER BY place DESC LIMIT 1",
+        DbTime(before),
+        position.at,
+        position.id,
+        limit
+    )?;
+    let Some((at, id, found)) = last else { return Ok(LogSearch { deleted: 0, next: None }) };
+    let deleted = execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT r.id FROM runs r
-             WHERE r.finished_at < $1 AND r.is_long
+             WHERE r.is_long AND r.finished_at IS NOT NULL AND (r.finished_at, r.id) > ($1, $2)
+                 AND (r.finished_at, r.id) <= ($3, $4)
                  AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.run_id = r.id AND b.deleted_at IS NULL)
-                 AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM runs n WHERE n.task_id = r.task_id AND n.id > r.id))
-             ORDER BY r.finished_at LIMIT $2)",
-        DbTime(before),
-        limit
-    )
+                 AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM runs n WHERE n.task_id = r.task_id AND n.id > r.id)))",
+        position.at,
+        position.id,
+        at,
+        id
+    )?;
+    let next = (found == limit).then_some(EndedPosition { at, id });
+    Ok(LogSearch { deleted, next })
 }

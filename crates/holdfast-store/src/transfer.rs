@@ -15,7 +15,7 @@ use sqlx::{QueryBuilder, Row as _};
 use self::tables::{ColumnKind, TABLES, Table};
 use crate::sealing::SealContext;
 use crate::statement::{Statement as _, decode_one};
-use crate::{DbTime, Result, StoreError, Tx, backups, spec};
+use crate::{DbTime, Result, StoreError, Tx, backups, spec, totals};
 
 pub use older::upgrade;
 pub use tables::{Contents, LEFT};
@@ -224,6 +224,8 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
     if !tx.is_sqlite() && writer.keep_ids {
         restart_counters(tx).await?;
     }
+    // Each row has changed totals.
+    totals::fold(tx).await?;
     Ok(writer.taken)
 }
 

@@ -306,7 +306,8 @@ pub async fn statistics(tx: &mut Tx, id: UserId, today: Timestamp) -> Result<Sta
         "SELECT (SELECT COUNT(*) FROM backup_tasks WHERE user_id = $1) AS tasks,
             (SELECT COUNT(*) FROM runs WHERE user_id = $1 AND kind = 'backup' AND status IN ('queued', 'running'))
                 AS running_tasks,
-            (SELECT COUNT(*) FROM runs WHERE user_id = $1 AND kind = 'backup') AS logs,
+            (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM totals
+                WHERE subject = 'run' AND user_id = $1 AND kind = 'backup') AS logs,
             (SELECT COUNT(*) FROM runs WHERE user_id = $1 AND kind = 'backup' AND created_at >= $2) AS logs_today,
             (SELECT COUNT(*) FROM remote_servers WHERE user_id = $1) AS servers,
             (SELECT COUNT(*) FROM backup_destinations WHERE user_id = $1) AS destinations,

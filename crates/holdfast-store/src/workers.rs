@@ -95,7 +95,8 @@ pub async fn list_storage(tx: &mut Tx) -> Result<Vec<(i64, i64, i64)>> {
     fetch_all!(
         tx,
         (i64, i64, i64),
-        "SELECT user_id, COUNT(CASE WHEN position = 0 THEN 1 END), CAST(SUM(size_bytes) AS BIGINT) FROM backup_copies
-         WHERE remove_after IS NULL GROUP BY user_id"
+        "SELECT user_id, CAST(COALESCE(SUM(CASE WHEN status = 'first' THEN amount END), 0) AS BIGINT),
+             CAST(SUM(bytes) AS BIGINT)
+         FROM totals WHERE subject = 'copy' AND kind = 'stored' GROUP BY user_id HAVING SUM(amount) > 0"
     )
 }

@@ -1,7 +1,7 @@
 //! One worker: looks for what is due, starts runs while there is room, and does background work alongside them.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::schedule::corrections::Corrector;
 use crate::schedule::tick::tick;
 use crate::services::Services;
 use crate::settings::Settings;
+use crate::upkeep::expiry::LogPosition;
 use crate::upkeep::{catalogue, daily_stats, due_reads, expiry, removal};
 
 /// How often a worker looks for work that it was not notified of: slots coming due, workers that stopped responding.
@@ -41,7 +42,7 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(2);
 const SHORT_RUNS_AT_ONCE: usize = 8;
 /// A database that hangs must not block the worker.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
-/// Old logs are deleted once in this many times of tidying up.
+/// A search for old logs begins once in this many times of tidying up.
 const LOGS_EVERY: u64 = 60;
 /// A worker reports every minute that it is alive; one that has not done so for this long is removed from the list.
 const FORGET_SILENT_SECS: i64 = 86_400;
@@ -66,8 +67,8 @@ pub struct Worker {
     started: Timestamp,
     lease_monitor: Mutex<LeaseMonitor>,
     tidied: AtomicU64,
-    /// Old logs that the last pass had no time for.
-    has_more_logs: AtomicBool,
+    /// Where the search for old logs continues, if the last pass had no time for all of them.
+    logs: Mutex<LogPosition>,
     corrector: tokio::sync::Mutex<Corrector>,
 }
 
@@ -147,7 +148,7 @@ impl Worker {
             started,
             lease_monitor: Mutex::default(),
             tidied: AtomicU64::new(0),
-            has_more_logs: AtomicBool::new(false),
+            logs: Mutex::default(),
             corrector: Default::default(),
         }
     }
@@ -285,16 +286,21 @@ impl Worker {
 
     /// Tidies up, as happens now and then. Tests call this in place of waiting.
     pub async fn tidy(&self) -> Result<()> {
-        let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY)
-            || self.has_more_logs.load(Ordering::Relaxed);
+        let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY);
         self.report_alive().await?;
         let services = &self.services;
         self.corrector.lock().await.look(&services.app, &services.settings, &self.name).await?;
-        let has_more = expiry::delete(&self.services, is_time_for_logs).await?;
-        self.has_more_logs.store(has_more, Ordering::Relaxed);
+        let logs = self.log_position().or_else(|| is_time_for_logs.then(Default::default));
+        let logs = expiry::delete(services, logs).await?;
+        *self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = logs;
+        expiry::fold_totals(services).await?;
         warnings::tell_of_tokens(&self.services).await?;
         warnings::tell_of_incidents(&self.services).await?;
         due_reads::queue(&self.services).await
+    }
+
+    fn log_position(&self) -> LogPosition {
+        *self.logs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Updates the daily statistics. Tests call this in place of waiting.

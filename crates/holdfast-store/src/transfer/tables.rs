@@ -417,6 +417,7 @@ pub const LEFT: &[&str] = &[
     "sessions",
     "sign_in_links",
     "token_epoch",
+    "totals",
     "uploads",
     "workers",
 ];

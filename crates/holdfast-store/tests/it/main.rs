@@ -7,6 +7,8 @@ mod keys;
 mod lists;
 /// Migrations: parity of the two dialects, newer databases.
 mod schema;
+/// Totals that triggers keep: they are those of the rows, whatever happens.
+mod totals;
 /// Units of work: all or nothing, one writer with group commit, distinct claims.
 mod transactions;
 /// The turns of queued runs.

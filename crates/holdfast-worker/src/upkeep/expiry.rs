@@ -5,7 +5,10 @@ use std::time::Duration;
 use holdfast_app::Result;
 use holdfast_core::Timestamp;
 use holdfast_core::clock::later;
-use holdfast_store::{DbTime, StoreError, Tx, audit, backups, events, idempotency, notices, runs, sessions, tokens};
+use holdfast_store::runs::{EndedPosition, LogSearch};
+use holdfast_store::{
+    DbTime, StoreError, Tx, audit, backups, events, idempotency, notices, runs, sessions, tokens, totals,
+};
 use tokio::time::Instant;
 
 use crate::services::Services;
@@ -33,11 +36,10 @@ enum Expiring {
     AuditEvents,
     Notices,
     RemovedBackups,
-    Logs,
 }
 
 impl Expiring {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 8] = [
         Self::Sessions,
         Self::Tokens,
         Self::IdempotencyKeys,
@@ -46,7 +48,6 @@ impl Expiring {
         Self::AuditEvents,
         Self::Notices,
         Self::RemovedBackups,
-        Self::Logs,
     ];
 
     /// For how many days it is kept; zero keeps it forever.
@@ -60,7 +61,6 @@ impl Expiring {
             Self::AuditEvents => settings.keep_audit_days,
             Self::Notices => settings.keep_notices_days,
             Self::RemovedBackups => settings.keep_removed_days,
-            Self::Logs => settings.keep_logs_days,
         }
     }
 
@@ -80,20 +80,20 @@ impl Expiring {
             Self::AuditEvents => audit::delete_before(tx, DbTime(before), ROWS_AT_ONCE).await,
             Self::Notices => notices::delete_before(tx, before, ROWS_AT_ONCE).await,
             Self::RemovedBackups => backups::delete_removed(tx, before, ROWS_AT_ONCE).await,
-            Self::Logs => runs::delete_old_logs(tx, before, ROWS_AT_ONCE).await,
         }
     }
 }
 
-/// Deletes what has expired, as far as there is time. Old logs are looked for only if `is_time_for_logs`, because
-/// finding them takes a while. Returns whether there are more of them.
-pub(crate) async fn delete(services: &Services, is_time_for_logs: bool) -> Result<bool> {
+/// Where the search for old logs stands; `None` if there is none.
+pub(crate) type LogPosition = Option<EndedPosition>;
+
+/// Deletes what has expired, as far as there is time. Old logs are searched from `logs` on; returns where to continue.
+pub(crate) async fn delete(services: &Services, logs: LogPosition) -> Result<LogPosition> {
     let (app, settings) = (&services.app, &services.settings);
     let now = app.now();
     let deadline = Instant::now() + BUDGET;
-    let mut has_more_logs = false;
     for what in Expiring::ALL {
-        if what.is_kept_forever(settings) || what == Expiring::Logs && !is_time_for_logs {
+        if what.is_kept_forever(settings) {
             continue;
         }
         let before = later(now, -i64::from(what.days(settings)) * DAY_SECS);
@@ -104,11 +104,7 @@ pub(crate) async fn delete(services: &Services, is_time_for_logs: bool) -> Resul
             let gone = what.delete(&mut tx, before).await?;
             tx.commit().await?;
             total += gone;
-            let is_batch_full = gone >= ROWS_AT_ONCE.unsigned_abs();
-            if what == Expiring::Logs {
-                has_more_logs = is_batch_full;
-            }
-            if !is_batch_full || Instant::now() >= deadline {
+            if gone < ROWS_AT_ONCE.unsigned_abs() || Instant::now() >= deadline {
                 break;
             }
         }
@@ -116,6 +112,7 @@ pub(crate) async fn delete(services: &Services, is_time_for_logs: bool) -> Resul
             tracing::info!(?what, rows = total, "deleted what has expired");
         }
     }
+    let logs = delete_logs(services, logs, deadline).await?;
     loop {
         let mut tx = app.store.begin().await?;
         let has_more = holdfast_store::shrink(&mut tx).await?;
@@ -124,5 +121,36 @@ pub(crate) async fn delete(services: &Services, is_time_for_logs: bool) -> Resul
             break;
         }
     }
-    Ok(has_more_logs)
+    Ok(logs)
+}
+
+/// Deletes old logs from a position on, until there is no more time or no more of them.
+async fn delete_logs(services: &Services, mut position: LogPosition, deadline: Instant) -> Result<LogPosition> {
+    let (app, days) = (&services.app, services.settings.keep_logs_days);
+    if days == 0 {
+        return Ok(None);
+    }
+    let before = later(app.now(), -i64::from(days) * DAY_SECS);
+    let mut total = 0;
+    while let Some(from) = position {
+        let mut tx = app.store.begin().await?;
+        let LogSearch { deleted, next } = runs::delete_old_logs(&mut tx, before, from, ROWS_AT_ONCE).await?;
+        tx.commit().await?;
+        total += deleted;
+        position = next;
+        if Instant::now() >= deadline {
+            break;
+        }
+    }
+    if total > 0 {
+        tracing::info!(rows = total, "deleted old logs");
+    }
+    Ok(position)
+}
+
+/// Adds up what has changed since the last time, so that reading totals stays quick.
+pub(crate) async fn fold_totals(services: &Services) -> Result<()> {
+    let mut tx = services.app.store.begin().await?;
+    totals::fold(&mut tx).await?;
+    Ok(tx.commit().await?)
 }
