@@ -404,12 +404,13 @@ pub async fn count_needs(tx: &mut Tx, user: UserId) -> Result<Needs> {
     let found = fetch_optional!(
         tx,
         Needs,
-        "SELECT (SELECT COUNT(*) FROM backups WHERE user_id = $1 AND verification IN ('corrupt', 'missing')
-                 AND deleted_at IS NULL) AS damaged_backups,
+        "SELECT (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM totals WHERE subject = 'backup' AND user_id = $1
+                 AND kind = 'stored' AND status IN ('corrupt', 'missing')) AS damaged_backups,
              (SELECT COUNT(*) FROM remote_servers WHERE user_id = $1 AND connectivity = 'offline') AS offline_servers,
              (SELECT COUNT(*) FROM backup_destinations WHERE user_id = $1 AND status = 'unreachable')
                  AS unreachable_destinations,
-             (SELECT COUNT(*) FROM notices WHERE user_id = $1 AND status = 'undelivered') AS undelivered_notices",
+             (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM totals WHERE subject = 'notice' AND user_id = $1
+                 AND status = 'undelivered') AS undelivered_notices",
         user.0
     )?;
     Ok(found.unwrap_or_default())

@@ -47,7 +47,8 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
              (SELECT COUNT(*) FROM remote_servers WHERE connectivity = 'offline') AS servers_offline,
              (SELECT COUNT(*) FROM backup_destinations WHERE status = 'unreachable') AS destinations_unreachable,
              (SELECT COUNT(*) FROM notices WHERE next_try_at IS NOT NULL) AS notices_waiting,
-             (SELECT COUNT(*) FROM notices WHERE status = 'undelivered') AS notices_undelivered,
+             (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM totals
+                 WHERE subject = 'notice' AND status = 'undelivered') AS notices_undelivered,
              (SELECT COUNT(*) FROM backup_destinations d WHERE d.status <> 'unknown'
                  AND (d.catalogue_wanted_at IS NOT NULL
                      OR EXISTS (SELECT 1 FROM catalogue_wishes w WHERE w.user_id = d.user_id))) AS catalogues_waiting

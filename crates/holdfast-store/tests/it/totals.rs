@@ -32,14 +32,12 @@ impl Raw {
 
     async fn run(&mut self, sql: String) {
         let shown = sql.clone();
-        match self {
-            Self::Sqlite(connection) => {
-                drop(sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.expect(&shown))
-            }
-            Self::Postgres(connection) => {
-                drop(sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.expect(&shown));
-            }
-        }
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+        let done = match self {
+            Self::Sqlite(connection) => sql.execute(connection).await.map(|done| done.rows_affected()),
+            Self::Postgres(connection) => sql.execute(connection).await.map(|done| done.rows_affected()),
+        };
+        done.expect(&shown);
     }
 
     /// Rows of user, kind and status with their number and bytes.
