@@ -2,11 +2,12 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use holdfast_app::{Owned, version};
+use holdfast_app::{Owned, Resource, version};
 use holdfast_core::ids::RunId;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::json::{Message, json};
 
@@ -40,6 +41,13 @@ pub(crate) fn versioned<T: Serialize>(status: StatusCode, version: &str, resourc
 
 pub(crate) fn message(status: StatusCode, text: impl Into<String>) -> Answer {
     Ok(json(status, &Message { message: text.into() }))
+}
+
+/// Confirms that something was deleted, or, for a dry run, that it can be.
+pub(crate) fn deleted(call: &Call, what: Resource) -> Answer {
+    let is_dry_run = call.caller.dry_run.is_some();
+    let done = if is_dry_run { "can be deleted; nothing was changed" } else { "successfully deleted" };
+    message(StatusCode::OK, format!("{} {done}", what.name()))
 }
 
 /// What was queued.

@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, message, queued, resource};
+use crate::answer::{Answer, deleted, queued, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
@@ -120,7 +120,7 @@ pub(crate) async fn update_destination(call: Call, body: Body) -> Answer {
 
 pub(crate) async fn delete_destination(call: Call) -> Answer {
     destinations::delete(&call.app, &call.caller, call.id(Resource::BackupDestination)?).await?;
-    message(StatusCode::OK, "Backup destination successfully deleted")
+    deleted(&call, Resource::BackupDestination)
 }
 
 pub(crate) async fn check_destination(call: Call) -> Answer {

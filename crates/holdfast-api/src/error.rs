@@ -8,7 +8,7 @@
 //! | 404 | Not Found | no such path or resource |
 //! | 405 | Method Not Allowed | with `Allow` |
 //! | 409 | Conflict | the resource's state does not allow it now |
-//! | 412 | Precondition Failed | `If-Match` names another version |
+//! | 412 | Precondition Failed | `If-Match` names another version, or `If-None-Match` a label that is in use |
 //! | 413 | Payload Too Large | over the body limit |
 //! | 414 | URI Too Long | over the limit of addresses |
 //! | 422 | Validation Error | invalid fields, each with its errors |
@@ -105,7 +105,9 @@ impl IntoResponse for ApiError {
             AppError::MissingScope(_) | AppError::Forbidden(_) => self::error(StatusCode::FORBIDDEN, message),
             AppError::NotFound(_) | AppError::Missing(_) => self::error(StatusCode::NOT_FOUND, message),
             AppError::Invalid(errors) => invalid(message, &errors),
-            AppError::Conflict(Conflict::Outdated) => self::error(StatusCode::PRECONDITION_FAILED, message),
+            AppError::Conflict(Conflict::Outdated | Conflict::LabelTaken) => {
+                self::error(StatusCode::PRECONDITION_FAILED, message)
+            }
             AppError::Conflict(_) => self::error(StatusCode::CONFLICT, message),
             AppError::Unavailable(Outage { reason, .. }) | AppError::DestinationAway(reason) => {
                 tracing::warn!(reason, "service unavailable");

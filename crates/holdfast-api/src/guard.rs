@@ -6,31 +6,50 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use holdfast_app::{AppError, Caller, Context, Origin, authenticate, require_scope};
+use holdfast_app::{AppError, Caller, Context, DryRun, Origin, authenticate, require_scope};
 use holdfast_core::rate::Decision;
 
 use crate::access::Access;
 use crate::error::{ApiError, RATE_LIMIT, RATE_REMAINING};
-use crate::idempotency;
 use crate::preferences::{KnownFields, PREFERENCE_APPLIED, STRICT, expected, wants_strict};
 use crate::state::Api;
+use crate::{dry_run, idempotency};
 
-pub(crate) async fn guard(
-    State((api, access, known)): State<(Arc<Api>, Access, KnownFields)>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    if !wants_strict(request.headers()) {
-        return admitted(&api, access, request, next).await;
+/// What the guard knows of a route.
+#[derive(Clone)]
+pub(crate) struct Guarded {
+    pub api: Arc<Api>,
+    pub access: Access,
+    pub known: KnownFields,
+    /// Whether its requests can be dry runs.
+    pub has_dry_run: bool,
+}
+
+pub(crate) async fn guard(State(route): State<Guarded>, mut request: Request, next: Next) -> Response {
+    let is_strict = wants_strict(request.headers());
+    if is_strict {
+        request.extensions_mut().insert(route.known.clone());
     }
-    request.extensions_mut().insert(known);
-    let mut response = admitted(&api, access, request, next).await;
-    response.headers_mut().insert(PREFERENCE_APPLIED, STRICT);
+    let mut response = match dry_run::is_asked(request.headers(), request.method(), route.has_dry_run) {
+        Ok(is_dry_run) => {
+            let dry_run = is_dry_run.then(DryRun::default);
+            let mut response = admitted(&route, dry_run, request, next).await;
+            if is_dry_run {
+                dry_run::mark(&mut response);
+            }
+            response
+        }
+        Err(error) => error.into_response(),
+    };
+    if is_strict {
+        response.headers_mut().insert(PREFERENCE_APPLIED, STRICT);
+    }
     response
 }
 
-async fn admitted(api: &Api, access: Access, mut request: Request, next: Next) -> Response {
-    if access == Access::Public {
+async fn admitted(route: &Guarded, dry_run: Option<DryRun>, mut request: Request, next: Next) -> Response {
+    let Guarded { api, access, has_dry_run, .. } = route;
+    if *access == Access::Public {
         return next.run(request).await;
     }
     // Cloned first, because a request cannot be borrowed across an await.
@@ -41,13 +60,22 @@ async fn admitted(api: &Api, access: Access, mut request: Request, next: Next) -
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
-    let mut response = match require_scopes(api, &caller, access).await {
+    let mut response = match require_scopes(api, &caller, *access).await {
         Ok(()) => {
             caller.gone = context.map(|context| context.gone).unwrap_or_default();
             caller.expected = expected(request.method(), request.headers());
             let (user, actor) = (caller.user, caller.origin.actor.clone());
+            caller.dry_run = dry_run.clone().filter(|_| *has_dry_run);
             request.extensions_mut().insert(caller);
-            idempotency::once(api, (user, &actor), request, next).await
+            match dry_run.filter(|_| *has_dry_run) {
+                // It can be repeated as it is, so it takes no key.
+                Some(dry_run) => {
+                    let mut response = next.run(request).await;
+                    dry_run::describe(&mut response, &dry_run);
+                    response
+                }
+                None => idempotency::once(api, (user, &actor), request, next).await,
+            }
         }
         Err(error) => error.into_response(),
     };

@@ -11,6 +11,7 @@ mod cursor;
 mod destinations;
 mod device;
 mod docs;
+mod dry_run;
 mod error;
 mod events;
 #[doc(hidden)]

@@ -122,6 +122,15 @@ fn operation(route: &Route) -> Value {
         let schema = json!({ "type": "string", "minLength": 1, "maxLength": 255 });
         parameters.push(header("Idempotency-Key", about, &schema));
     }
+    if route.creates_resource() {
+        let about = "`*` refuses to create something with a label that something else of this kind has.";
+        parameters.push(header("If-None-Match", about, &json!({ "type": "string", "maxLength": 255 })));
+    }
+    if route.has_dry_run() {
+        let about = "`true` carries the request out without effect. The response is 200 with what it would be, without \
+            side effects. Ids and times of what would be created mean nothing.";
+        parameters.push(header("Holdfast-Dry-Run", about, &json!({ "type": "string", "enum": ["true"] })));
+    }
     if route.takes_if_match() {
         let about = "The `ETag` of the version to change or delete. If that is not the current one, nothing happens.";
         parameters.push(header("If-Match", about, &json!({ "type": "string", "maxLength": 255 })));
@@ -210,6 +219,9 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
     };
     if let Some(answer) = &route.answer {
         add(answer.status(), success(answer.status()), answer.body());
+        if route.creates_resource() {
+            add(200, "What would be created, for a dry run", answer.body());
+        }
     }
     let error = || reference("ErrorBody");
     let is_read = route.method == axum::http::Method::GET;
@@ -222,6 +234,9 @@ fn responses(route: &Route) -> BTreeMap<String, Value> {
     }
     if route.takes_if_match() {
         add(412, "`If-Match` names another version than the current one", error());
+    }
+    if route.creates_resource() {
+        add(412, "With `If-None-Match`: something else of this kind has the label", error());
     }
     if route.resource.is_some() || !guarded {
         add(404, &not_found(route.resource), error());
@@ -260,6 +275,13 @@ fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
     if route.access != Access::Public && status != 401 {
         headers.insert("X-RateLimit-Limit", header("Requests that can be made at once", "integer"));
         headers.insert("X-RateLimit-Remaining", header("Requests that can still be made at once", "integer"));
+    }
+    if route.has_dry_run() && status < 300 {
+        let optional = |about: &str| json!({ "description": about, "required": false, "schema": { "type": "string" } });
+        headers.insert("Holdfast-Dry-Run", optional("`true` if this was a dry run"));
+        if !route.creates_resource() && route.body.is_some() {
+            headers.insert("Holdfast-Changes", optional("The fields that an update would change, for a dry run"));
+        }
     }
     if status == 202 {
         headers.insert("Location", header("Where to follow the work", "string"));

@@ -1,5 +1,5 @@
-//! What a client asks for in headers: `If-Match`, which version it wants to change, and `Prefer: handling=strict`, not
-//! to ignore unknown fields.
+//! What a client asks for in headers: `If-Match`, which version it wants to change; `If-None-Match: *`, to create only
+//! what has a label of its own; and `Prefer: handling=strict`, not to ignore unknown fields.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +16,11 @@ const PREFER: HeaderName = HeaderName::from_static("prefer");
 pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 pub(crate) const STRICT: HeaderValue = HeaderValue::from_static("handling=strict");
 
-/// The version that a request wants to change or delete.
+/// The version that a request wants to change or delete, or whether what it creates must have a new label.
 pub(crate) fn expected(method: &Method, headers: &HeaderMap) -> Expected {
+    if method == Method::POST && headers.get(header::IF_NONE_MATCH).is_some_and(|value| value == "*") {
+        return Expected::NewLabel;
+    }
     let mut tags = headers.get_all(header::IF_MATCH).iter().peekable();
     if tags.peek().is_none() || ![Method::PUT, Method::PATCH, Method::DELETE].contains(method) {
         return Expected::Any;
@@ -103,6 +106,10 @@ mod tests {
         for none in ["W/\"a\"", "a", "\"a", ""] {
             assert_eq!(read(Method::DELETE, none), versions(&[]), "{none}");
         }
+        let new = |method: Method, value| expected(&method, &headers(&[(header::IF_NONE_MATCH, value)]));
+        assert_eq!(new(Method::POST, "*"), Expected::NewLabel);
+        assert_eq!(new(Method::POST, "\"a\""), Expected::Any);
+        assert_eq!(new(Method::PUT, "*"), Expected::Any);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `/api/runs`: runs of every kind.
 
 use axum::http::StatusCode;
+use holdfast_app::runs::{Outlook, WaitsFor};
 use holdfast_app::{Resource, runs, version};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::input::Errors;
@@ -42,6 +43,15 @@ pub(crate) struct RunResource {
     error_code: Option<&'static str>,
     /// Null unless the run is in progress.
     progress: Option<Progress>,
+    /// 2 if it repeats a run that failed for a temporary reason.
+    attempt: i64,
+    /// Shown for a single run: when a failed backup will be tried once more.
+    retry_at: Option<String>,
+    /// Shown for a single run: the run that tries the failed backup once more.
+    retry_run_id: Option<i64>,
+    /// Shown for a single run: why it does not start, if not because of other runs.
+    #[schema(pattern = "^(worker|maintenance)$")]
+    waiting_for: Option<&'static str>,
 }
 
 pub(crate) fn shape(run: &RunRow, output: String) -> RunResource {
@@ -65,6 +75,22 @@ pub(crate) fn shape(run: &RunRow, output: String) -> RunResource {
         files: run.files,
         warnings: run.warnings,
         error_code: run.error_code.map(FailureCode::as_str),
+        attempt: run.attempt,
+        retry_at: None,
+        retry_run_id: None,
+        waiting_for: None,
+    }
+}
+
+fn with_outlook(run: RunResource, outlook: &Outlook) -> RunResource {
+    RunResource {
+        retry_at: outlook.retry_at.map(|at| rfc3339(at.0)),
+        retry_run_id: outlook.retried_by.map(|id| id.0),
+        waiting_for: outlook.waits_for.map(|what| match what {
+            WaitsFor::Worker => "worker",
+            WaitsFor::MaintenanceEnd => "maintenance",
+        }),
+        ..run
     }
 }
 
@@ -87,7 +113,8 @@ pub(crate) async fn list_runs(call: Call) -> Answer {
 
 pub(crate) async fn show_run(call: Call) -> Answer {
     let (run, output) = runs::show(&call.app, &call.caller, call.id(Resource::Run)?).await?;
-    versioned(StatusCode::OK, &version(&run), shape(&run, output))
+    let outlook = runs::outlook(&call.app, &run).await?;
+    versioned(StatusCode::OK, &version(&run), with_outlook(shape(&run, output), &outlook))
 }
 
 pub(crate) async fn cancel_run(call: Call) -> Answer {

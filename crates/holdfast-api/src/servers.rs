@@ -12,7 +12,7 @@ use holdfast_store::servers::ServerRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, message, queued, resource};
+use crate::answer::{Answer, deleted, queued, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -140,7 +140,7 @@ pub(crate) async fn update_server(call: Call, body: Body) -> Answer {
 
 pub(crate) async fn delete_server(call: Call) -> Answer {
     servers::delete(&call.app, &call.caller, call.id(Resource::RemoteServer)?).await?;
-    message(StatusCode::OK, "Remote server successfully deleted")
+    deleted(&call, Resource::RemoteServer)
 }
 
 pub(crate) async fn check_server(call: Call) -> Answer {

@@ -8,7 +8,7 @@ use holdfast_store::streams::StreamRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, message, queued, resource};
+use crate::answer::{Answer, deleted, queued, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
@@ -133,7 +133,7 @@ pub(crate) async fn update_stream(call: Call, body: Body) -> Answer {
 
 pub(crate) async fn delete_stream(call: Call) -> Answer {
     streams::delete(&call.app, &call.caller, call.id(Resource::NotificationStream)?).await?;
-    message(StatusCode::OK, "Notification stream successfully deleted")
+    deleted(&call, Resource::NotificationStream)
 }
 
 pub(crate) async fn test_stream(call: Call) -> Answer {

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::access::Access;
 use crate::answer::Queued;
-use crate::guard::guard;
+use crate::guard::{Guarded, guard};
 use crate::json::Message;
 use crate::openapi::doc::{AnswerDoc, QueryDoc, SchemaDoc};
 use crate::preferences::KnownFields;
@@ -75,6 +75,33 @@ impl Route {
     /// Whether a request can say which version it is about.
     pub(crate) fn takes_if_match(&self) -> bool {
         [Method::PUT, Method::PATCH, Method::DELETE].contains(&self.method)
+    }
+
+    /// Whether it creates a resource.
+    pub fn creates_resource(&self) -> bool {
+        matches!(self.answer, Some(AnswerDoc::Data(201, _)))
+    }
+
+    /// Whether a request can be a dry run: it creates, changes or deletes something that people edit as a whole.
+    pub fn has_dry_run(&self) -> bool {
+        let is_edited = match self.resource {
+            Some(
+                Resource::NotificationStream
+                | Resource::BackupTask
+                | Resource::BackupDestination
+                | Resource::RemoteServer
+                | Resource::Tag,
+            ) => true,
+            Some(
+                Resource::BackupTaskLog
+                | Resource::Backup
+                | Resource::Run
+                | Resource::Notice
+                | Resource::Administration,
+            )
+            | None => false,
+        };
+        self.creates_resource() || is_edited && self.takes_if_match()
     }
 
     pub(crate) fn says(mut self, summary: &'static str) -> Self {
@@ -190,7 +217,8 @@ pub(crate) fn by_path(routes: Vec<Route>, api: &Arc<Api>) -> Vec<(&'static str, 
     let mut paths: Vec<(&'static str, MethodRouter<Arc<Api>>)> = Vec::new();
     for route in routes {
         let known = route.body.as_ref().map(|body| KnownFields::of(&body.schema)).unwrap_or_default();
-        let state = (api.clone(), route.access, known);
+        let has_dry_run = route.has_dry_run();
+        let state = Guarded { api: api.clone(), access: route.access, known, has_dry_run };
         let guarded = route.handler.route_layer(middleware::from_fn_with_state(state, guard));
         match paths.iter_mut().find(|(path, _)| *path == route.path) {
             Some((_, methods)) => *methods = std::mem::take(methods).merge(guarded),

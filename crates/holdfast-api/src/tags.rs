@@ -9,7 +9,7 @@ use holdfast_store::tags::TagRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, message, resource};
+use crate::answer::{Answer, deleted, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
@@ -67,5 +67,5 @@ pub(crate) async fn update_tag(call: Call, body: Body) -> Answer {
 
 pub(crate) async fn delete_tag(call: Call) -> Answer {
     tags::delete(&call.app, &call.caller, call.id(Resource::Tag)?).await?;
-    message(StatusCode::OK, "Tag successfully deleted")
+    deleted(&call, Resource::Tag)
 }

@@ -9,7 +9,7 @@ use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::positive;
 use holdfast_core::rules;
-use holdfast_core::run::TaskStatus;
+use holdfast_core::run::{FailureCode, TaskStatus};
 use holdfast_core::schedule::{Frequency, Schedule, Spread};
 use holdfast_core::source::{DatabaseSource, SourceSpec, TaskKind};
 use holdfast_core::storage::Storage;
@@ -20,7 +20,7 @@ use holdfast_store::upcoming::UpcomingRow;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::answer::{Answer, data, message, queued, resource, versioned};
+use crate::answer::{Answer, data, deleted, message, queued, resource, versioned};
 use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
@@ -47,10 +47,22 @@ pub(crate) struct TaskResource {
     /// `YYYY-MM-DD HH:MM:SS` in the user's time zone.
     last_run_local_time: Option<String>,
     last_run_utc_time: Option<String>,
+    last_run: Option<LastRunResource>,
     paused_at: Option<String>,
     protection: ProtectionResource,
     created_at: String,
     updated_at: String,
+}
+
+/// How the last run of the task ended. Cancelled runs do not count.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct LastRunResource {
+    /// The log of the run, which may have been deleted since.
+    id: i64,
+    #[schema(pattern = "^(successful|failed)$")]
+    status: &'static str,
+    error_code: Option<&'static str>,
+    warnings: i64,
 }
 
 /// The evidence that the task's backups are good.
@@ -186,7 +198,14 @@ fn storage(storage: Storage) -> StorageResource {
 
 fn shape(task: Task, viewer: &Viewer<'_>) -> TaskResource {
     let Task { row, stream_ids, tag_ids } = task;
+    let last_run = row.last_run_id.zip(row.last_status).map(|(id, status)| LastRunResource {
+        id: id.0,
+        status: status.as_str(),
+        error_code: row.last_error_code.map(FailureCode::as_str),
+        warnings: row.last_warnings,
+    });
     TaskResource {
+        last_run,
         id: row.id.0,
         user_id: row.user_id.0,
         remote_server_id: row.remote_server_id.0,
@@ -287,7 +306,7 @@ pub(crate) async fn delete_task(call: Call) -> Answer {
         return Err(ApiError::from(errors));
     }
     tasks::delete(&call.app, &call.caller, id, with_backups).await?;
-    message(StatusCode::OK, "Backup task successfully deleted")
+    deleted(&call, Resource::BackupTask)
 }
 
 pub(crate) async fn show_status(call: Call) -> Answer {

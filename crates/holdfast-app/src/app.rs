@@ -58,6 +58,8 @@ pub struct App {
     pub(crate) actions: Limiter<LimitKey>,
     pub(crate) sign_ins: Limiter<[u8; 32]>,
     pub(crate) denials: Limiter<(LimitKey, Scope)>,
+    /// Secrets that a dry run found to differ, by user.
+    pub(crate) differences: Limiter<i64>,
     pub(crate) hasher: Hasher,
     pub(crate) last_checks: LastChecks,
     pub(crate) event_streams: EventStreams,
@@ -79,6 +81,7 @@ impl App {
             actions: Limiter::default(),
             sign_ins: Limiter::default(),
             denials: Limiter::default(),
+            differences: Limiter::default(),
             hasher: Hasher::default(),
             last_checks: LastChecks::default(),
             event_streams: EventStreams::default(),

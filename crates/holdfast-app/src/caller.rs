@@ -1,6 +1,7 @@
 //! The caller of a use case: the user and what they may do.
 
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 
 use holdfast_core::clock;
 use holdfast_core::ids::UserId;
@@ -20,6 +21,8 @@ pub struct Caller {
     pub gone: CancellationToken,
     /// What is changed or deleted must be in this version.
     pub expected: Expected,
+    /// Set if they only want to know what a use case would do.
+    pub dry_run: Option<DryRun>,
     /// The key under which this caller's runs and checks are counted.
     pub(crate) limit_key: LimitKey,
 }
@@ -31,12 +34,39 @@ pub enum Expected {
     Any,
     /// One of these, as [`version`](crate::version) writes them.
     Versions(Vec<String>),
+    /// What is created must be the only one of its kind with its label.
+    NewLabel,
+}
+
+/// A request that is carried out without effect. It is handed from the front end to the use case and back, because what
+/// it found belongs to no resource.
+#[derive(Debug, Clone, Default)]
+pub struct DryRun(Arc<Mutex<DryRunReport>>);
+
+/// What a dry run found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DryRunReport {
+    /// The version that would be changed or deleted.
+    pub version: Option<String>,
+    /// The fields that an update would change.
+    pub changed: Option<Vec<String>>,
+}
+
+impl DryRun {
+    pub fn report(&self) -> DryRunReport {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    pub(crate) fn write(&self, report: DryRunReport) {
+        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = report;
+    }
 }
 
 impl Expected {
     pub(crate) fn contains(&self, version: &str) -> bool {
         match self {
-            Self::Any => true,
+            // What is there already is changed by its own use cases, whatever else has its label.
+            Self::Any | Self::NewLabel => true,
             Self::Versions(versions) => versions.iter().any(|known| known == version),
         }
     }
@@ -63,6 +93,7 @@ impl Caller {
             origin,
             gone: CancellationToken::new(),
             expected: Expected::Any,
+            dry_run: None,
             limit_key: LimitKey::Operator(user.id.0),
         }
     }

@@ -8,10 +8,12 @@ use holdfast_core::input::Input;
 use holdfast_core::page::Page;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_store::destinations::{self, DestinationRow};
+use holdfast_store::labels::Labelled;
 use holdfast_store::runs::NewRun;
-use holdfast_store::{DbTime, Listing, Tx, catalogue, copies};
+use holdfast_store::{DbTime, Listing, StoreError, Tx, catalogue, copies};
 
 use crate::access::{owned, written};
+use crate::dry_run::{self, SecretPair};
 use crate::refusal::{self, Conflict};
 use crate::{App, AppError, Caller, Result};
 
@@ -32,6 +34,7 @@ pub async fn catalogue(app: &App, caller: &Caller, id: DestinationId) -> Result<
 pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<DestinationRow> {
     let draft = DestinationDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
+    dry_run::check_label(&mut tx, caller, Labelled::Destination, &draft.label).await?;
     let id = destinations::insert(&mut tx, caller.user, &draft, app.now()).await?;
     app.audit(&mut tx, caller, AuditAction::BackupDestinationCreated, &named(id, &draft.label)).await?;
     finish(app, caller, tx, id, &draft).await
@@ -49,14 +52,35 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input
     if row.spec != draft.spec && destinations::is_in_use(&mut tx, id).await? {
         return Err(AppError::Conflict(Conflict::DestinationBusy));
     }
-    destinations::update(&mut tx, &row, &draft, backups == 0, app.now()).await?;
     let (subject, changes) = (named(id, &row.label), draft.changes(&row.current()));
+    if caller.dry_run.is_some() {
+        let pairs = secret_pairs(&mut tx, &row, &draft).await?;
+        dry_run::note_update(app, caller, &row, &changes, &pairs)?;
+    }
+    destinations::update(&mut tx, &row, &draft, backups == 0, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::BackupDestinationUpdated, &subject, &changes).await?;
     if row.spec != draft.spec {
         let detail = format!("{id} {} to {}", row.spec.place(), draft.spec.place());
         app.audit(&mut tx, caller, AuditAction::BackupDestinationMoved, &detail).await?;
     }
     finish(app, caller, tx, id, &draft).await
+}
+
+async fn secret_pairs<'a>(
+    tx: &mut Tx,
+    row: &DestinationRow,
+    draft: &'a DestinationDraft,
+) -> Result<[SecretPair<'a>; 2]> {
+    let (access, secret) = match destinations::open_keys(tx, row).await {
+        Ok((access, secret)) => (Ok(access), Ok(secret)),
+        Err(StoreError::Sealed(_)) => (Ok(None), Ok(None)),
+        Err(error) => return Err(error.into()),
+    };
+    let [access_field, secret_field] = draft.secret_fields();
+    Ok([
+        SecretPair::new(access_field, &draft.keys.access_key, access)?,
+        SecretPair::new(secret_field, &draft.keys.secret_key, secret)?,
+    ])
 }
 
 /// Refused while tasks use the destination or it holds backups.
@@ -73,7 +97,9 @@ pub async fn delete(app: &App, caller: &Caller, id: DestinationId) -> Result<()>
     }
     destinations::delete(&mut tx, caller.user, id).await?;
     app.audit(&mut tx, caller, AuditAction::BackupDestinationDeleted, &named(id, &row.label)).await?;
-    Ok(tx.commit().await?)
+    dry_run::note_deletion(caller, &row);
+    dry_run::commit(tx, caller).await?;
+    Ok(())
 }
 
 /// Queues a check; the result is recorded on the destination.
@@ -111,6 +137,6 @@ async fn finish(
         app.audit(&mut tx, caller, AuditAction::BackupDestinationCredentialsSet, &named(id, &draft.label)).await?;
     }
     let row = written(destinations::find(&mut tx, id).await?)?;
-    tx.commit().await?;
+    dry_run::commit(tx, caller).await?;
     Ok(row)
 }

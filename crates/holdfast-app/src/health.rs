@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_core::clock::rfc3339;
 use holdfast_core::{Timestamp, clock, random};
 use holdfast_store::figures::{self, Figures};
-use holdfast_store::{DamageSigns, StoreError, settings, workers};
+use holdfast_store::{DamageSigns, StoreError, Tx, settings, workers};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -203,9 +203,14 @@ async fn check_scheduler(app: &App) -> Result<Option<String>> {
 }
 
 async fn check_workers(app: &App) -> Result<Option<String>> {
-    let known = workers::list(&mut app.store.read().await?).await?;
-    let is_there = known.iter().any(|worker| seconds_since(app.now(), worker.seen_at.0) <= SILENCE_SECS);
+    let is_there = has_worker(&mut app.store.read().await?, app.now()).await?;
     Ok((!is_there).then(|| "no worker has reported for minutes; start `holdfast worker`".to_owned()))
+}
+
+/// Whether a worker has reported recently.
+pub(crate) async fn has_worker(tx: &mut Tx, now: Timestamp) -> Result<bool> {
+    let known = workers::list(tx).await?;
+    Ok(known.iter().any(|worker| seconds_since(now, worker.seen_at.0) <= SILENCE_SECS))
 }
 
 /// The setting with the id of the installation.

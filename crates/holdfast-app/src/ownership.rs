@@ -2,6 +2,7 @@
 
 use holdfast_core::audit::AuditAction;
 use holdfast_core::changes::named;
+use holdfast_store::ownership::SharedLabelRow;
 use holdfast_store::users::{self, Statistics, UserRow};
 use holdfast_store::{Tx, ownership, tasks};
 
@@ -15,6 +16,28 @@ pub struct Transferred {
     pub triggers: i64,
     /// The new owner is no administrator, so endpoints and webhooks in private networks are refused from now on.
     pub loses_private_networks: bool,
+}
+
+/// What a transfer would do.
+pub struct Preview {
+    pub figures: Statistics,
+    pub triggers: i64,
+    /// Labels that both accounts use. Both keep theirs, and commands then need IDs.
+    pub shared_labels: Vec<SharedLabelRow>,
+    pub loses_private_networks: bool,
+}
+
+pub async fn preview(app: &App, from: &UserRow, to: &UserRow) -> Result<Preview> {
+    if from.id == to.id {
+        return Err(AppError::Conflict(Conflict::SameAccount));
+    }
+    let mut tx = app.store.read().await?;
+    Ok(Preview {
+        figures: users::statistics(&mut tx, from.id, app.now()).await?,
+        triggers: tasks::count_triggers(&mut tx, from.id).await?,
+        shared_labels: ownership::list_shared_labels(&mut tx, from.id, to.id).await?,
+        loses_private_networks: from.is_admin && !to.is_admin,
+    })
 }
 
 /// Refused while runs are live: they would end as somebody else's.

@@ -46,6 +46,7 @@ refusals! {
         Unreadable { failure: String, message: String } = "unreadable", "{message}";
         /// The client asked for its change to be made to a version that is not the current one.
         Outdated = "outdated", "This has changed since you read it. Read it again before you change or delete it.";
+        LabelTaken = "label-taken", "Something else of this kind has this label already.";
         RunEnded = "run-ended", "This run has ended; there is nothing to cancel.";
         RunNotEnded = "run-not-ended", "This run has not ended yet. Cancel it or wait for its end first.";
         NoticeDelivered = "notice-delivered", "This notice was already delivered; there is nothing to try again.";

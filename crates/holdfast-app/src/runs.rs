@@ -3,12 +3,15 @@
 use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::RunId;
 use holdfast_core::page::Page;
-use holdfast_store::Listing;
+use holdfast_core::run::RunStatus;
+use holdfast_store::due::{self, SecondAttempt};
 use holdfast_store::runs::{self, RunFilter, RunRow};
+use holdfast_store::{DbTime, Listing};
 
+use crate::health::has_worker;
 use crate::refusal::Conflict;
 use crate::run_output::{with_output, with_outputs};
-use crate::{App, AppError, Caller, Resource, Result, cancellation, tasks};
+use crate::{App, AppError, Caller, Resource, Result, cancellation, maintenance, tasks};
 
 /// Restores, verifications and inventories, each with its output.
 pub async fn list_of_backups(app: &App, listing: &Listing, filter: &RunFilter) -> Result<Page<(RunRow, String)>> {
@@ -28,6 +31,44 @@ pub async fn show(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, Stri
     let mut tx = app.store.read().await?;
     let run = owned_run(caller, runs::find(&mut tx, id).await?)?;
     with_output(&mut tx, run).await
+}
+
+/// What whoever waits for a run should know of it.
+#[derive(Debug, Clone, Default)]
+pub struct Outlook {
+    /// A failed backup will be tried once more, at this time.
+    pub retry_at: Option<DbTime>,
+    /// The run that is the second attempt.
+    pub retried_by: Option<RunId>,
+    pub waits_for: Option<WaitsFor>,
+}
+
+/// Why a queued run does not start, apart from other runs before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// No worker has reported for minutes.
+    Worker,
+    /// Nothing starts during maintenance.
+    MaintenanceEnd,
+}
+
+pub async fn outlook(app: &App, run: &RunRow) -> Result<Outlook> {
+    let mut tx = app.store.read().await?;
+    if run.status == RunStatus::Queued {
+        let waits_for = if maintenance::find(&mut tx, app.now()).await?.is_some() {
+            Some(WaitsFor::MaintenanceEnd)
+        } else {
+            (!has_worker(&mut tx, app.now()).await?).then_some(WaitsFor::Worker)
+        };
+        return Ok(Outlook { waits_for, ..Outlook::default() });
+    }
+    match run.subject.backup_of().filter(|_| run.status == RunStatus::Failed) {
+        Some(task) => {
+            let SecondAttempt { due_at, run } = due::find_second_attempt(&mut tx, task, run.id).await?;
+            Ok(Outlook { retry_at: due_at, retried_by: run.map(RunId), waits_for: None })
+        }
+        None => Ok(Outlook::default()),
+    }
 }
 
 /// The last lines of a run's output.

@@ -8,12 +8,14 @@ use holdfast_core::page::Page;
 use holdfast_core::refusal::Rule;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::secret::SecretChange;
-use holdfast_core::server::ServerDraft;
+use holdfast_core::server::{self, ServerDraft};
+use holdfast_store::labels::Labelled;
 use holdfast_store::runs::NewRun;
 use holdfast_store::servers::{self, ServerRow};
 use holdfast_store::{Listing, Tx};
 
 use crate::access::{owned, written};
+use crate::dry_run::{self, SecretPair};
 use crate::refusal::{self, Conflict};
 use crate::{App, AppError, Caller, Result};
 
@@ -29,6 +31,7 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<ServerR
     let draft = ServerDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
     check_jump(&mut tx, caller, None, &draft).await?;
+    dry_run::check_label(&mut tx, caller, Labelled::Server, &draft.label).await?;
     let id = servers::insert(&mut tx, caller.user, &draft, app.now()).await?;
     app.audit(&mut tx, caller, AuditAction::RemoteServerCreated, &named(id, &draft.label)).await?;
     finish(app, caller, tx, id, &draft).await
@@ -39,8 +42,13 @@ pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &Input) -> 
     let row = owned(caller, servers::find_locked(&mut tx, id).await?)?;
     let draft = ServerDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
     check_jump(&mut tx, caller, Some(id), &draft).await?;
-    servers::update(&mut tx, &row, &draft, app.now()).await?;
     let changes = draft.changes(&row.current(), row.has_database_password);
+    if caller.dry_run.is_some() {
+        let stored = servers::open_database_password(&mut tx, &row).await;
+        let password = SecretPair::new(server::DATABASE_PASSWORD.name, &draft.database_password, stored)?;
+        dry_run::note_update(app, caller, &row, &changes, &[password])?;
+    }
+    servers::update(&mut tx, &row, &draft, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::RemoteServerUpdated, &named(id, &row.label), &changes).await?;
     if draft.changes_reader(&row.current()) {
         note_move(app, caller, &mut tx, &row, &draft).await?;
@@ -109,7 +117,9 @@ pub async fn delete(app: &App, caller: &Caller, id: ServerId) -> Result<()> {
     }
     servers::delete(&mut tx, caller.user, id).await?;
     app.audit(&mut tx, caller, AuditAction::RemoteServerDeleted, &named(id, &row.label)).await?;
-    Ok(tx.commit().await?)
+    dry_run::note_deletion(caller, &row);
+    dry_run::commit(tx, caller).await?;
+    Ok(())
 }
 
 /// Queues a connection check; the result is recorded on the server.
@@ -142,6 +152,6 @@ async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: ServerId, draft: &Se
         app.audit(&mut tx, caller, AuditAction::RemoteServerCredentialsSet, &named(id, &draft.label)).await?;
     }
     let row = written(servers::find(&mut tx, id).await?)?;
-    tx.commit().await?;
+    dry_run::commit(tx, caller).await?;
     Ok(row)
 }

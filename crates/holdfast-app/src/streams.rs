@@ -7,11 +7,13 @@ use holdfast_core::input::Input;
 use holdfast_core::page::Page;
 use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::stream::StreamDraft;
+use holdfast_store::labels::Labelled;
 use holdfast_store::runs::NewRun;
 use holdfast_store::streams::{self, StreamRow};
 use holdfast_store::{Listing, Tx, notices};
 
 use crate::access::{owned, written};
+use crate::dry_run::{self, SecretPair};
 use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing) -> Result<Page<StreamRow>> {
@@ -25,6 +27,7 @@ pub async fn show(app: &App, caller: &Caller, id: StreamId) -> Result<StreamRow>
 pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<StreamRow> {
     let draft = StreamDraft::check(input, None).map_err(AppError::Invalid)?;
     let mut tx = app.store.begin().await?;
+    dry_run::check_label(&mut tx, caller, Labelled::Stream, &draft.label).await?;
     let id = streams::insert(&mut tx, caller.user, &draft, app.now()).await?;
     app.audit(&mut tx, caller, AuditAction::NotificationStreamCreated, &named(id, &draft.label)).await?;
     finish(app, caller, tx, id, &draft).await
@@ -34,8 +37,14 @@ pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &Input) -> 
     let mut tx = app.store.begin().await?;
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
     let draft = StreamDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
-    streams::update(&mut tx, &row, &draft, app.now()).await?;
     let (subject, changes) = (named(id, &row.label), draft.changes(&row.current()));
+    if caller.dry_run.is_some() {
+        let value = SecretPair::new("value", &draft.value, streams::open_value(&mut tx, &row).await)?;
+        let stored = streams::open_pushover_token(&mut tx, &row).await;
+        let token = SecretPair::new("pushover_token", &draft.pushover_token, stored)?;
+        dry_run::note_update(app, caller, &row, &changes, &[value, token])?;
+    }
+    streams::update(&mut tx, &row, &draft, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::NotificationStreamUpdated, &subject, &changes).await?;
     if draft.value.set().is_some() {
         notices::hurry(&mut tx, id, app.now()).await?;
@@ -50,7 +59,9 @@ pub async fn delete(app: &App, caller: &Caller, id: StreamId) -> Result<()> {
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
     streams::delete(&mut tx, caller.user, id).await?;
     app.audit(&mut tx, caller, AuditAction::NotificationStreamDeleted, &named(id, &row.label)).await?;
-    Ok(tx.commit().await?)
+    dry_run::note_deletion(caller, &row);
+    dry_run::commit(tx, caller).await?;
+    Ok(())
 }
 
 /// Queues a sample message; the channel's answer is recorded on the stream.
@@ -66,6 +77,6 @@ async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: StreamId, draft: &St
         app.audit(&mut tx, caller, AuditAction::NotificationStreamCredentialsSet, &named(id, &draft.label)).await?;
     }
     let row = written(streams::find(&mut tx, id).await?)?;
-    tx.commit().await?;
+    dry_run::commit(tx, caller).await?;
     Ok(row)
 }

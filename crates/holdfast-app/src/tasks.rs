@@ -2,7 +2,7 @@
 
 use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::DeletedReason;
-use holdfast_core::changes::named;
+use holdfast_core::changes::{Changes, named};
 use holdfast_core::fields::FieldSpec;
 use holdfast_core::ids::{BackupId, RunId, TaskId, UserId};
 use holdfast_core::input::{Errors, Input};
@@ -12,6 +12,7 @@ use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::task::{self, CurrentTask, TaskDraft};
 use holdfast_core::{Secret, Timestamp, random};
 use holdfast_store::due;
+use holdfast_store::labels::Labelled;
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self, Referenced, TaskFilter, TaskRow};
@@ -20,6 +21,7 @@ use holdfast_store::{DbTime, Listing, Tx, backups, users};
 
 use crate::access::{Owned, owned, written};
 use crate::caller::LimitKey;
+use crate::dry_run::{self, SecretPair};
 use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Resource, Result, cancellation};
 
@@ -82,6 +84,7 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<Task> {
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
     let is_paused = draft.is_paused == Some(true);
     let next_run_at = if is_paused { None } else { draft.settings.spec.schedule.next_after(now) };
+    dry_run::check_label(&mut tx, caller, Labelled::Task, &draft.settings.label).await?;
     let id = tasks::insert(&mut tx, caller.user, &draft, next_run_at, now).await?;
     app.audit(&mut tx, caller, AuditAction::BackupTaskCreated, &named(id, &draft.settings.label)).await?;
     finish(app, caller, tx, id, &draft).await
@@ -103,7 +106,6 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
         next_run(&row, &draft.settings.spec.schedule, now)
     };
     let before = whole(&mut tx, row).await?;
-    tasks::update(&mut tx, &before.row, &draft, next_run_at, now).await?;
     let changes = draft.changes(&CurrentTask {
         settings: &current,
         stream_ids: &before.stream_ids,
@@ -111,11 +113,32 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
         has_encryption_password: before.row.has_encryption_password,
         has_heartbeat: before.row.has_heartbeat,
     });
+    if caller.dry_run.is_some() {
+        note_dry_run(app, caller, &mut tx, (&before.row, &draft), changes.clone()).await?;
+    }
+    tasks::update(&mut tx, &before.row, &draft, next_run_at, now).await?;
     app.audit_changes(&mut tx, caller, AuditAction::BackupTaskUpdated, &named(id, &current.label), &changes).await?;
     if let Some(is_paused) = draft.is_paused.filter(|is_paused| *is_paused != before.row.paused_at.is_some()) {
         set_paused(app, caller, &mut tx, id, is_paused).await?;
     }
     finish(app, caller, tx, id, &draft).await
+}
+
+async fn note_dry_run(
+    app: &App,
+    caller: &Caller,
+    tx: &mut Tx,
+    (row, draft): (&TaskRow, &TaskDraft),
+    changes: Changes,
+) -> Result<()> {
+    let was_paused = row.paused_at.is_some();
+    let is_paused = draft.is_paused.unwrap_or(was_paused);
+    let changes = changes.with_field(task::PAUSED.name, &was_paused.into(), &is_paused.into());
+    let stored = tasks::open_encryption_password(tx, row).await;
+    let password = SecretPair::new(task::PASSWORD.name, &draft.encryption_password, stored)?;
+    let stored = tasks::open_heartbeat_url(tx, row).await;
+    let heartbeat = SecretPair::new(task::HEARTBEAT.name, &draft.heartbeat_url, stored)?;
+    dry_run::note_update(app, caller, row, &changes, &[password, heartbeat])
 }
 
 /// Refused while a run is under way. Stored backups are kept unless `with_backups` is set.
@@ -136,8 +159,10 @@ pub async fn delete(app: &App, caller: &Caller, id: TaskId, with_backups: bool) 
     tasks::delete(&mut tx, caller.user, id).await?;
     let detail = format!("{}{}", named(id, &row.label), if with_backups { " with its backups" } else { "" });
     app.audit(&mut tx, caller, AuditAction::BackupTaskDeleted, &detail).await?;
-    tx.commit().await?;
-    app.wake_worker();
+    dry_run::note_deletion(caller, &row);
+    if dry_run::commit(tx, caller).await? {
+        app.wake_worker();
+    }
     Ok(())
 }
 
@@ -185,7 +210,7 @@ pub async fn pause(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     if row.paused_at.is_none() {
         set_paused(app, caller, &mut tx, id, true).await?;
     }
-    reread(tx, id).await
+    reread(caller, tx, id).await
 }
 
 /// Resumes a task with its next slot; slots that passed meanwhile are not caught up.
@@ -195,7 +220,7 @@ pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     if row.paused_at.is_some() {
         set_paused(app, caller, &mut tx, id, false).await?;
     }
-    reread(tx, id).await
+    reread(caller, tx, id).await
 }
 
 /// Pauses or resumes a task as it is now.
@@ -239,7 +264,7 @@ pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Opt
     }
     let detail = format!("{}: {}", named(id, &row.label), row.held_reason.unwrap_or_default());
     app.audit(&mut tx, caller, AuditAction::BackupTaskRetentionReleased, &detail).await?;
-    reread(tx, id).await
+    reread(caller, tx, id).await
 }
 
 /// Cancels the live run: at once while it is queued, through its worker once it runs.
@@ -318,13 +343,13 @@ async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: TaskId, draft: &Task
         app.audit(&mut tx, caller, AuditAction::BackupTaskEncryptionPasswordSet, &named(id, &draft.settings.label))
             .await?;
     }
-    reread(tx, id).await
+    reread(caller, tx, id).await
 }
 
-async fn reread(mut tx: Tx, id: TaskId) -> Result<Task> {
+async fn reread(caller: &Caller, mut tx: Tx, id: TaskId) -> Result<Task> {
     let row = written(tasks::find(&mut tx, id).await?)?;
     let task = whole(&mut tx, row).await?;
-    tx.commit().await?;
+    dry_run::commit(tx, caller).await?;
     Ok(task)
 }
 

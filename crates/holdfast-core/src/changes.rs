@@ -11,7 +11,13 @@ const DETAIL_CHARS: usize = 2000;
 
 /// The changes of one edit, field by field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changes(Vec<String>);
+pub struct Changes(Vec<Change>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Change {
+    field: String,
+    text: String,
+}
 
 impl Changes {
     /// The fields that differ. A field that only one of the two has counts as none in the other.
@@ -24,22 +30,48 @@ impl Changes {
     /// Adds a secret. Removing one that was not set is no change.
     #[must_use]
     pub fn with_secret(mut self, name: &str, change: &SecretChange, was_set: bool) -> Self {
-        match change {
-            SecretChange::Set(_) => self.0.push(format!("{name} changed")),
-            SecretChange::Clear if was_set => self.0.push(format!("{name} removed")),
-            SecretChange::Clear | SecretChange::Keep => {}
-        }
+        let what = match change {
+            SecretChange::Set(_) => "changed",
+            SecretChange::Clear if was_set => "removed",
+            SecretChange::Clear | SecretChange::Keep => return self,
+        };
+        self.0.push(Change { field: name.to_owned(), text: format!("{name} {what}") });
         self
+    }
+
+    /// Adds a field that is stored elsewhere than the others.
+    #[must_use]
+    pub fn with_field(mut self, name: &str, before: &Value, after: &Value) -> Self {
+        self.0.extend(change(name, Some(before), Some(after)));
+        self
+    }
+
+    /// Without these fields.
+    #[must_use]
+    pub fn without(mut self, fields: &[&str]) -> Self {
+        self.0.retain(|change| !fields.contains(&change.field.as_str()));
+        self
+    }
+
+    /// The names of the fields that differ, each once.
+    pub fn fields(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for change in &self.0 {
+            if !names.contains(&change.field.as_str()) {
+                names.push(&change.field);
+            }
+        }
+        names
     }
 
     /// The changes in one line, after what they were made to; `None` if there are none.
     pub fn describe(&self, subject: &str) -> Option<String> {
         let mut chars = 0;
         let fitting = self.0.iter().take_while(|change| {
-            chars += change.chars().count();
+            chars += change.text.chars().count();
             chars <= DETAIL_CHARS
         });
-        let mut parts: Vec<String> = fitting.cloned().collect();
+        let mut parts: Vec<String> = fitting.map(|change| change.text.clone()).collect();
         let left = self.0.len() - parts.len();
         if left > 0 {
             parts.push(format!("and {left} more"));
@@ -53,9 +85,10 @@ pub fn named(id: impl std::fmt::Display, label: &str) -> String {
     format!("{id} {}", quoted(label))
 }
 
-fn change(name: &str, before: Option<&Value>, after: Option<&Value>) -> Option<String> {
+fn change(name: &str, before: Option<&Value>, after: Option<&Value>) -> Option<Change> {
     let (before, after) = (before.unwrap_or(&Value::Null), after.unwrap_or(&Value::Null));
-    (before != after).then(|| format!("{name} {} → {}", shown(before), shown(after)))
+    let text = || format!("{name} {} → {}", shown(before), shown(after));
+    (before != after).then(|| Change { field: name.to_owned(), text: text() })
 }
 
 fn shown(value: &Value) -> String {
@@ -127,6 +160,18 @@ mod tests {
             true,
         );
         assert_eq!(none.describe("5"), None);
+    }
+
+    #[test]
+    fn fields_are_named_once_and_can_be_left_out() {
+        let before = input(&[("keep", 30.into()), ("password", false.into())]);
+        let after = input(&[("keep", 5.into()), ("password", true.into())]);
+        let set = SecretChange::Set(Secret::new("hunter2"));
+        let changes = Changes::between(&before, &after).with_secret("password", &set, false);
+        let changes = changes.with_field("paused", &false.into(), &true.into());
+        let changes = changes.with_field("same", &true.into(), &true.into());
+        assert_eq!(changes.fields(), ["keep", "password", "paused"]);
+        assert_eq!(changes.without(&["password"]).fields(), ["keep", "paused"]);
     }
 
     #[test]

@@ -262,6 +262,16 @@ impl DestinationDraft {
         }
     }
 
+    /// The fields of its two keys.
+    pub fn secret_fields(&self) -> [&'static str; 2] {
+        match self.spec {
+            DestinationSpec::Local(_) | DestinationSpec::S3(_) | DestinationSpec::CustomS3(_) => {
+                ["s3_access_key", "s3_secret_key"]
+            }
+            DestinationSpec::Sftp(_) => ["s3_access_key", "sftp_password"],
+        }
+    }
+
     pub fn check(input: &Input, current: Option<&CurrentDestination>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let label = LABEL.required_line(&mut errors, input, current.map(|was| &*was.label));

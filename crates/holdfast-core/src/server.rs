@@ -35,7 +35,7 @@ pub const PORT: FieldSpec = FieldSpec::integer("port", 1, 65535)
     .shown_at("/connection/port");
 const DATABASE_USERNAME: FieldSpec =
     FieldSpec::line("database_username", limits::TEXT_CHARS).shown_at("/connection/database_username");
-const DATABASE_PASSWORD: FieldSpec = FieldSpec::secret("database_password", limits::SECRET_CHARS)
+pub const DATABASE_PASSWORD: FieldSpec = FieldSpec::secret("database_password", limits::SECRET_CHARS)
     .about("Never returned; null removes it.")
     .shown_at("/connection/is_database_password_set");
 pub const JUMP_SERVER: FieldSpec = FieldSpec::id("jump_server_id")

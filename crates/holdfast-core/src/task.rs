@@ -17,10 +17,10 @@ pub const SERVER: FieldSpec = FieldSpec::id("remote_server_id").required().shown
 pub const DESTINATION: FieldSpec = FieldSpec::id("backup_destination_id").required().shown_at("/backup_destination_id");
 const LABEL: FieldSpec = FieldSpec::line("label", limits::TEXT_CHARS).min_chars(1).required().shown_at("/label");
 const DESCRIPTION: FieldSpec = FieldSpec::paragraph("description", limits::TEXT_CHARS).shown_at("/description");
-const PASSWORD: FieldSpec = FieldSpec::secret("encryption_password", limits::SECRET_CHARS)
+pub const PASSWORD: FieldSpec = FieldSpec::secret("encryption_password", limits::SECRET_CHARS)
     .about("Never returned; null removes it.")
     .shown_at("/has_encryption_password");
-const HEARTBEAT: FieldSpec = FieldSpec::secret("heartbeat_url", limits::SECRET_CHARS)
+pub const HEARTBEAT: FieldSpec = FieldSpec::secret("heartbeat_url", limits::SECRET_CHARS)
     .about(
         "Called when a run starts (with `/start` added to its path), succeeds or fails (with `/fail`). Never returned.",
     )

@@ -86,6 +86,30 @@ pub async fn plan_retry(tx: &mut Tx, id: TaskId, failed: RunId, at: Timestamp) -
     Ok(planned == 1)
 }
 
+named_row! {
+    /// The second attempt after a run that failed.
+    #[derive(Debug, Clone, Default)]
+    pub struct SecondAttempt {
+        /// When it will be queued.
+        pub due_at: Option<DbTime>,
+        /// The run that is the second attempt, once it is queued.
+        pub run: Option<i64>,
+    }
+}
+
+/// What is known of the second attempt after a run.
+pub async fn find_second_attempt(tx: &mut Tx, task: TaskId, run: RunId) -> Result<SecondAttempt> {
+    let found = fetch_optional!(
+        tx,
+        SecondAttempt,
+        "SELECT (SELECT t.retry_at FROM backup_tasks t WHERE t.id = $1 AND t.retry_run_id = $2) AS due_at,
+             (SELECT MAX(r.id) FROM runs r WHERE r.task_id = $1 AND r.retry_of = $2) AS run",
+        task.0,
+        run.0
+    )?;
+    Ok(found.unwrap_or_default())
+}
+
 /// Clears a task's pending retry, because a run starts now. Returns false if there was none, or another process took
 /// it.
 pub async fn drop_retry(tx: &mut Tx, id: TaskId) -> Result<bool> {

@@ -46,6 +46,7 @@ pub mod figures;
 pub mod idempotency;
 pub mod identities;
 pub mod incidents;
+pub mod labels;
 pub mod live;
 pub mod master_key;
 pub mod notices;

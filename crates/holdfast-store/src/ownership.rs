@@ -51,6 +51,38 @@ pub const STAYING: &[&str] = &[
 /// Tables whose rows are deleted: an incident was reported to the former owner; what still fails is reported anew.
 pub const ENDED: &[&str] = &["incidents"];
 
+named_row! {
+    /// A label that both accounts use.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SharedLabelRow {
+        /// What has it: `task`, `server`, `destination`, `stream` or `tag`.
+        pub kind: String,
+        pub label: String,
+    }
+}
+
+/// Labels of one account that the other one uses for the same kind of thing, too.
+pub async fn list_shared_labels(tx: &mut Tx, from: UserId, to: UserId) -> Result<Vec<SharedLabelRow>> {
+    let mut found = Vec::new();
+    macro_rules! find_shared {
+        ($($kind:literal $table:literal)*) => {$(
+            let sql = concat!(
+                "SELECT DISTINCT '", $kind, "' AS kind, f.label FROM ", $table, " f JOIN ", $table,
+                " t ON t.label = f.label WHERE f.user_id = $1 AND t.user_id = $2 ORDER BY f.label"
+            );
+            found.extend(fetch_all!(tx, SharedLabelRow, sql, from.0, to.0)?);
+        )*};
+    }
+    find_shared!(
+        "task" "backup_tasks"
+        "server" "remote_servers"
+        "destination" "backup_destinations"
+        "stream" "notification_streams"
+        "tag" "tags"
+    );
+    Ok(found)
+}
+
 /// Moves everything except live runs, which the caller has excluded. Secrets are sealed again, because each is bound to
 /// its user.
 pub async fn transfer(tx: &mut Tx, from: UserId, to: UserId, now: Timestamp) -> Result<()> {

@@ -43,6 +43,11 @@ row_type! {
         has_heartbeat: bool = "(t.heartbeat_sealed IS NOT NULL)",
         next_run_at: Option<DbTime> = "t.next_run_at",
         last_run_at: Option<DbTime> = "t.last_run_at",
+        /// The last run that ended by itself, and how.
+        last_run_id: Option<RunId> = "t.last_run_id",
+        last_status: Option<RunStatus> = "t.last_status",
+        last_error_code: Option<FailureCode> = "t.last_error_code",
+        last_warnings: i64 = "t.last_warnings",
         paused_at: Option<DbTime> = "t.paused_at",
         created_at: DbTime = "t.created_at",
         updated_at: DbTime = "t.updated_at",

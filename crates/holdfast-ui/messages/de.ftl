@@ -1083,6 +1083,7 @@ conflict-damaged-document = Dieser Export ist beschädigt: { $reason }
 conflict-account-exists = Es gibt schon ein Konto für { $email }. Importieren Sie in eine Installation ohne dieses Konto.
 conflict-taken = Dieser Wert ist schon vergeben.
 conflict-outdated = Das hat sich geändert, seit Sie es geöffnet haben. Laden Sie die Seite neu, bevor Sie es ändern oder löschen.
+conflict-label-taken = Diese Bezeichnung trägt schon etwas anderes dieser Art.
 conflict-changed = Etwas, das dazu gehört, hat sich inzwischen geändert. Versuchen Sie es noch einmal.
 missing-page = Diese Seite gibt es nicht.
 missing-link = Dieser Link ist abgelaufen oder wurde schon verwendet.

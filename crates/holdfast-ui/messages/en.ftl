@@ -1044,6 +1044,7 @@ conflict-damaged-document = This export is damaged: { $reason }
 conflict-account-exists = There is already an account for { $email }. Import into an installation that does not have it.
 conflict-taken = This value is already taken.
 conflict-outdated = This has changed since you opened it. Reload the page before you change or delete it.
+conflict-label-taken = Something else of this kind has this label already.
 conflict-changed = Something that belongs to this has changed in the meantime. Try again.
 missing-page = This page does not exist.
 missing-link = This link has expired or has already been used.

@@ -8,6 +8,8 @@ mod audit;
 mod destinations;
 /// The device-token endpoint.
 mod device;
+/// Requests that are carried out without effect, and labels that must be new.
+mod dry_run;
 /// Malformed requests, limits, headers.
 mod errors;
 /// Following runs, backups and notices as they happen.

@@ -24,6 +24,7 @@ on_both_engines! {
             "storage": {"max_backups": 7, "appended_filename": null, "path": "/sites", "format": "archive"},
             "notification_streams_count": 0, "notification_stream_ids": [], "tag_ids": [], "status": "ready",
             "has_encryption_password": false, "has_heartbeat_url": false, "last_run_local_time": null, "last_run_utc_time": null,
+            "last_run": null,
             "protection": {"last_proven_at": null, "proven_by": null, "last_drill_id": null, "retention_held": false,
                 "held_reason": null},
             "paused_at": null, "created_at": task["created_at"], "updated_at": task["updated_at"],

@@ -26,13 +26,17 @@ const ADDED: &[&str] = &[
     "schedule.spread_minutes",
     "custom_s3_region",
     "has_pushover_token",
+    "last_run",
+    "retry_at",
+    "retry_run_id",
+    "waiting_for",
 ];
 
 /// Headers that were added since.
 const ADDED_HEADERS: &[(u16, &str)] = &[(202, "location"), (401, "www-authenticate")];
 
 /// Fields that were added to runs, and that other resources have always had.
-const ADDED_TO_RUNS: &[&str] = &["remote_server_id", "backup_destination_id", "notification_stream_id"];
+const ADDED_TO_RUNS: &[&str] = &["remote_server_id", "backup_destination_id", "notification_stream_id", "attempt"];
 
 /// Fields that differ from run to run: only whether they have a value is compared.
 const DIFFERS: &[&str] = &[

@@ -1,0 +1,94 @@
+//! Dry runs: a use case does all that it does otherwise, and its transaction is rolled back instead of committed.
+
+use holdfast_core::changes::Changes;
+use holdfast_core::rate::Quota;
+use holdfast_core::secret::SecretChange;
+use holdfast_core::{Secret, random};
+use holdfast_store::labels::{self, Labelled};
+use holdfast_store::{StoreError, Tx};
+
+use crate::access::{Owned, version};
+use crate::caller::{Caller, DryRunReport, Expected};
+use crate::refusal::Conflict;
+use crate::{App, AppError, Result};
+
+/// How many secrets may be found to differ from the stored ones: enough for files with hundreds of rotated secrets, and
+/// too few to guess one by trying.
+const DIFFERENCES: Quota = Quota::per_second(1, 1000);
+
+/// A secret of a request, and the stored one.
+pub(crate) struct SecretPair<'a> {
+    field: &'static str,
+    given: &'a SecretChange,
+    stored: Option<Secret>,
+}
+
+impl<'a> SecretPair<'a> {
+    /// A stored secret that cannot be opened differs from every other.
+    pub(crate) fn new(
+        field: &'static str,
+        given: &'a SecretChange,
+        stored: holdfast_store::Result<Option<Secret>>,
+    ) -> Result<Self> {
+        let stored = match stored {
+            Err(StoreError::Sealed(_)) => None,
+            stored => stored?,
+        };
+        Ok(Self { field, given, stored })
+    }
+
+    fn is_same(&self) -> bool {
+        match (self.given.set(), &self.stored) {
+            (Some(given), Some(stored)) => random::equal(given.reveal().as_bytes(), stored.reveal().as_bytes()),
+            _ => false,
+        }
+    }
+}
+
+/// Records for the response of a dry run what an update would change. Secrets that are already stored are no change.
+pub(crate) fn note_update(
+    app: &App,
+    caller: &Caller,
+    row: &impl Owned,
+    changes: &Changes,
+    secrets: &[SecretPair<'_>],
+) -> Result<()> {
+    let Some(dry_run) = &caller.dry_run else { return Ok(()) };
+    for _ in secrets.iter().filter(|pair| pair.given.set().is_some() && !pair.is_same()) {
+        let decision = app.differences.take(caller.user.0, DIFFERENCES, app.now());
+        if !decision.allowed {
+            let (limit, retry_after_secs) = (decision.limit, decision.retry_after_secs);
+            return Err(AppError::TooManyRequests { limit, retry_after_secs });
+        }
+    }
+    let same: Vec<&str> = secrets.iter().filter(|pair| pair.is_same()).map(|pair| pair.field).collect();
+    let changed = changes.clone().without(&same).fields().into_iter().map(str::to_owned).collect();
+    dry_run.write(DryRunReport { version: Some(version(row)), changed: Some(changed) });
+    Ok(())
+}
+
+/// Records for the response of a dry run which version would be deleted.
+pub(crate) fn note_deletion(caller: &Caller, row: &impl Owned) {
+    if let Some(dry_run) = &caller.dry_run {
+        dry_run.write(DryRunReport { version: Some(version(row)), changed: None });
+    }
+}
+
+/// Ends a use case: for good, or without effect if its caller only wants to know what it would do. Returns whether
+/// anything took effect.
+pub(crate) async fn commit(tx: Tx, caller: &Caller) -> Result<bool> {
+    if caller.dry_run.is_some() {
+        // Dropped, it is rolled back.
+        return Ok(false);
+    }
+    tx.commit().await?;
+    Ok(true)
+}
+
+/// Refuses to create what has the same label as something else of the caller's, if they asked for that.
+pub(crate) async fn check_label(tx: &mut Tx, caller: &Caller, kind: Labelled, label: &str) -> Result<()> {
+    if caller.expected == Expected::NewLabel && labels::is_taken(tx, kind, caller.user, label).await? {
+        return Err(AppError::Conflict(Conflict::LabelTaken));
+    }
+    Ok(())
+}
