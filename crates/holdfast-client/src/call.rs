@@ -33,6 +33,40 @@ pub struct Client {
     token: String,
 }
 
+/// Marks a request that is to have no effect, and the response to it.
+const DRY_RUN: &str = "holdfast-dry-run";
+/// The fields that an update would change.
+const CHANGES: &str = "holdfast-changes";
+
+/// What a request is conditional on.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Condition<'a> {
+    #[default]
+    None,
+    /// The resource is in this version.
+    Version(&'a str),
+    /// Nothing else of the kind has the label of what is created.
+    NewLabel,
+}
+
+/// A change of a resource.
+#[derive(Debug, Clone)]
+pub struct Change<'a> {
+    pub method: Method,
+    pub path: &'a str,
+    pub body: Option<&'a Value>,
+    pub condition: Condition<'a>,
+}
+
+/// What a dry run found.
+#[derive(Debug, Clone, Default)]
+pub struct Tried {
+    /// The version that would be changed or deleted.
+    pub version: Option<String>,
+    /// The fields that an update would change.
+    pub changed: Vec<String>,
+}
+
 /// What happens to the caller's runs, backups and notices.
 pub struct Events(Response);
 
@@ -79,6 +113,36 @@ impl Client {
     /// The `data` of the response, or the whole response if it has none.
     pub async fn get(&self, path: &str) -> Result<Value> {
         self.call(Method::GET, path, None).await.map(data)
+    }
+
+    /// A resource, and its version if it has one.
+    pub async fn get_versioned(&self, path: &str) -> Result<(Value, Option<String>)> {
+        let reply = self.send(&Request::new(Method::GET, path)).await?;
+        let version = reply.header(header::ETAG.as_str());
+        Ok((data(self.read(&reply)?), version))
+    }
+
+    /// Whether the service can carry out changes without effect. It marks the response to any request that asks for it;
+    /// an earlier version would ignore the header, and change something.
+    pub async fn has_dry_runs(&self) -> Result<bool> {
+        let headers = vec![(DRY_RUN, "true".to_owned())];
+        let reply = self.send(&Request { headers, ..Request::new(Method::GET, "/api/user") }).await?;
+        Ok(reply.header(DRY_RUN).is_some())
+    }
+
+    /// Makes a change. Returns the `data` of the response.
+    pub async fn change(&self, change: &Change<'_>) -> Result<Value> {
+        let reply = self.send(&Request::of(change, false)).await?;
+        Ok(data(self.read(&reply)?))
+    }
+
+    /// Asks what a change would do. Only for services that have dry runs.
+    pub async fn try_out(&self, change: &Change<'_>) -> Result<Tried> {
+        let reply = self.send(&Request::of(change, true)).await?;
+        let Some(_) = reply.header(DRY_RUN) else { return Err(self.odd()) };
+        let names = reply.header(CHANGES).unwrap_or_default();
+        let changed = names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        Ok(Tried { version: reply.header(header::ETAG.as_str()), changed })
     }
 
     pub async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value> {
@@ -134,33 +198,46 @@ impl Client {
     }
 
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
-        let key = (method == Method::POST).then(|| random::hex(&random::bytes::<16>()));
+        let reply = self.send(&Request { body, ..Request::new(method, path) }).await?;
+        self.read(&reply)
+    }
+
+    fn read(&self, reply: &Reply) -> Result<Value> {
+        if reply.text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&reply.text).map_err(|_| self.odd()) }
+    }
+
+    /// Sends a request until there is a response to it.
+    async fn send(&self, asked: &Request<'_>) -> Result<Reply> {
+        let key = (asked.method == Method::POST).then(|| random::hex(&random::bytes::<16>()));
         let (mut waits, mut repeats) = (0, 0);
         loop {
-            let mut request = self.http.request(method.clone(), self.url(path)).bearer_auth(&self.token);
+            let mut request = self.http.request(asked.method.clone(), self.url(asked.path)).bearer_auth(&self.token);
             request = request.timeout(TIMEOUT).header(header::ACCEPT, "application/json");
+            for (name, value) in &asked.headers {
+                request = request.header(*name, value);
+            }
             if let Some(key) = &key {
                 request = request.header(IDEMPOTENCY_KEY, key);
             }
-            if let Some(body) = body {
+            if let Some(body) = asked.body {
                 request = request.json(body);
             }
-            let sent = send(request).await;
+            let sent = receive(request).await;
             if key.is_some() && repeats < MOST_REPEATS && is_lost(&sent, repeats > 0) {
                 tokio::time::sleep(FIRST_REPEAT * 2_u32.pow(repeats)).await;
                 repeats += 1;
                 continue;
             }
-            let Reply { status, text, wait } = sent.map_err(|error| self.unreachable(&error))?;
-            if status == StatusCode::TOO_MANY_REQUESTS && waits < MOST_WAITS {
-                tokio::time::sleep(wait).await;
+            let reply = sent.map_err(|error| self.unreachable(&error))?;
+            if reply.status == StatusCode::TOO_MANY_REQUESTS && waits < MOST_WAITS {
+                tokio::time::sleep(reply.wait()).await;
                 waits += 1;
                 continue;
             }
-            if !status.is_success() {
-                return Err(ClientError::of_response(status, &text));
+            if !reply.status.is_success() {
+                return Err(ClientError::of_response(reply.status, &reply.text));
             }
-            return if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text).map_err(|_| self.odd()) };
+            return Ok(reply);
         }
     }
 
@@ -200,17 +277,52 @@ impl Next {
     }
 }
 
-struct Reply {
-    status: StatusCode,
-    text: String,
-    /// How long the service asks to wait.
-    wait: Duration,
+struct Request<'a> {
+    method: Method,
+    path: &'a str,
+    body: Option<&'a Value>,
+    headers: Vec<(&'static str, String)>,
 }
 
-async fn send(request: RequestBuilder) -> reqwest::Result<Reply> {
+impl<'a> Request<'a> {
+    fn new(method: Method, path: &'a str) -> Self {
+        Self { method, path, body: None, headers: Vec::new() }
+    }
+
+    fn of(change: &Change<'a>, is_dry_run: bool) -> Self {
+        let condition = match change.condition {
+            Condition::None => None,
+            Condition::Version(version) => Some(("if-match", version.to_owned())),
+            Condition::NewLabel => Some(("if-none-match", "*".to_owned())),
+        };
+        let dry_run = is_dry_run.then(|| (DRY_RUN, "true".to_owned()));
+        let headers = condition.into_iter().chain(dry_run).collect();
+        Self { method: change.method.clone(), path: change.path, body: change.body, headers }
+    }
+}
+
+struct Reply {
+    status: StatusCode,
+    headers: header::HeaderMap,
+    text: String,
+}
+
+impl Reply {
+    fn header(&self, name: &str) -> Option<String> {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+    }
+
+    /// How long the service asks to wait.
+    fn wait(&self) -> Duration {
+        let seconds = self.header(header::RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).unwrap_or(1);
+        Duration::from_secs(seconds).clamp(Duration::from_secs(1), LONGEST_WAIT)
+    }
+}
+
+async fn receive(request: RequestBuilder) -> reqwest::Result<Reply> {
     let response = request.send().await?;
-    let (status, wait) = (response.status(), wait_of(&response));
-    Ok(Reply { status, text: response.text().await?, wait })
+    let (status, headers) = (response.status(), response.headers().clone());
+    Ok(Reply { status, headers, text: response.text().await? })
 }
 
 /// Whether the request may have been executed without its response arriving. Once that has happened, the service may
@@ -231,12 +343,6 @@ fn data(mut answer: Value) -> Value {
         Some(data) => data.take(),
         None => answer,
     }
-}
-
-fn wait_of(response: &Response) -> Duration {
-    let text = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let seconds = text.and_then(|text| text.parse().ok()).unwrap_or(1);
-    Duration::from_secs(seconds).clamp(Duration::from_secs(1), LONGEST_WAIT)
 }
 
 #[cfg(test)]

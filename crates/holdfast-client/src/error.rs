@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reqwest::StatusCode;
 use serde_json::Value;
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
     #[error("{0}")]
     Settings(String),
@@ -15,9 +15,15 @@ pub enum ClientError {
     Denied(String),
     #[error("{0}")]
     Missing(String),
+    /// Several resources have the label that was given.
+    #[error("{0}")]
+    Ambiguous(String),
     /// The state of the resource does not allow it now.
     #[error("{0}")]
     Conflict(String),
+    /// It is not in the version that the request was about, or its label is in use by now.
+    #[error("{0}")]
+    Outdated(String),
     /// Fields are invalid: their errors by name.
     #[error("{message}")]
     Invalid { message: String, errors: BTreeMap<String, Vec<String>> },
@@ -32,6 +38,12 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the service refused a request because of what it has: after a change by somebody else, another request may
+    /// be right.
+    pub fn is_about_state(&self) -> bool {
+        matches!(self, Self::Outdated(_) | Self::Missing(_) | Self::Conflict(_) | Self::Invalid { .. })
+    }
+
     /// The same error, with what it is about before the service's message.
     #[must_use]
     pub fn about(self, what: &str) -> Self {
@@ -40,13 +52,21 @@ impl ClientError {
             Self::Settings(text) => Self::Settings(of(text)),
             Self::Denied(text) => Self::Denied(of(text)),
             Self::Missing(text) => Self::Missing(of(text)),
+            Self::Ambiguous(text) => Self::Ambiguous(of(text)),
             Self::Conflict(text) => Self::Conflict(of(text)),
+            Self::Outdated(text) => Self::Outdated(of(text)),
             Self::Invalid { message, errors } => Self::Invalid { message: of(message), errors },
             Self::TooManyRequests(text) => Self::TooManyRequests(of(text)),
             Self::Refused(text) => Self::Refused(of(text)),
             Self::Broken { status, text } => Self::Broken { status, text: of(text) },
             Self::Unreachable { url, reason } => Self::Unreachable { url, reason },
         }
+    }
+
+    /// Invalid fields, with all that is wrong in one line.
+    pub(crate) fn invalid(errors: BTreeMap<String, Vec<String>>) -> Self {
+        let message = errors.values().flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
+        Self::Invalid { message, errors }
     }
 
     /// The error of a response, with its message in one line.
@@ -64,6 +84,7 @@ impl ClientError {
             StatusCode::FORBIDDEN => Self::Denied(message),
             StatusCode::NOT_FOUND => Self::Missing(message),
             StatusCode::CONFLICT => Self::Conflict(message),
+            StatusCode::PRECONDITION_FAILED => Self::Outdated(message),
             StatusCode::UNPROCESSABLE_ENTITY => Self::Invalid { message, errors },
             StatusCode::TOO_MANY_REQUESTS => Self::TooManyRequests(message),
             status if status.is_server_error() => Self::Broken { status: status.as_u16(), text: message },

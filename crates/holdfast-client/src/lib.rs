@@ -8,5 +8,5 @@ pub mod profile;
 pub mod resource;
 mod yaml;
 
-pub use call::{Client, Events};
+pub use call::{Change, Client, Condition, Events, Tried};
 pub use error::ClientError;

@@ -20,7 +20,7 @@ pub async fn find(client: &Client, kind: &ResourceKind, name: &str) -> Result<i6
         several => {
             let ids: Vec<String> = several.iter().map(i64::to_string).collect();
             let text = format!("several {}s are called {name:?}: use one of the IDs {}", kind.one, ids.join(", "));
-            Err(ClientError::Settings(text))
+            Err(ClientError::Ambiguous(text))
         }
     }
 }

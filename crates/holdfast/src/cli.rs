@@ -63,7 +63,15 @@ pub enum UserCommand {
     Suspend { email: String },
     Resume { email: String },
     Delete { email: String, yes: bool, cancel_runs: bool },
-    Transfer { from: String, to: String, cancel_runs: bool },
+    Transfer { from: String, to: String, how: Handover },
+}
+
+/// How everything of an account is transferred.
+#[derive(Debug, Clone, Copy)]
+pub struct Handover {
+    pub yes: bool,
+    /// End runs that are in progress, which are refused otherwise.
+    pub cancel_runs: bool,
 }
 
 /// Pauses or resumes the tasks of an account, on this machine.
@@ -166,10 +174,13 @@ pub fn parser() -> clap::Command {
         )
         .subcommand(clap::Command::new("settings").about("Print the configuration reference").hide(true))
         .subcommand(
-            clap::Command::new("man")
-                .about("Write manual pages to a folder")
-                .hide(true)
-                .arg(Arg::new("folder").required(true).value_name("FOLDER").value_parser(clap::value_parser!(PathBuf))),
+            clap::Command::new("man").about("Write manual pages to a folder").hide(true).arg(
+                Arg::new("folder")
+                    .required(true)
+                    .value_name("FOLDER")
+                    .value_parser(clap::value_parser!(PathBuf))
+                    .help("Where the pages are written"),
+            ),
         )
         .subcommand(
             clap::Command::new("key")
@@ -341,6 +352,7 @@ fn user_parser() -> clap::Command {
         .subcommand(
             account("transfer", "Give all tasks, servers, destinations, backups, streams and tags to another account")
                 .arg(required("to", "Email of the account that receives them"))
+                .arg(flag("yes", "Do not show what moves, nor ask for the address of the account").short('y'))
                 .arg(flag("cancel-runs", "Suspend the account first, and wait until its live runs have ended")),
         )
 }
@@ -439,11 +451,11 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
         "task" if has_user(matches) => Command::Pause(pause_command(matches)?),
         "apply" => {
             let has = |name: &str| matches.get_flag(name);
-            let plan = PlanOptions { resend_secrets: has("secrets"), prune: has("prune") };
+            let plan = PlanOptions { resend_secrets: has("secrets"), prune: has("prune"), only_shown: has("check") };
             let options = Options { check: has("check"), yes: has("yes"), plan };
             Command::Apply { file: file(matches, "file").unwrap_or_default(), options }
         }
-        "backup" => match remote::backup_action(matches) {
+        "backup" => match remote::backup_action(matches)? {
             Some(action) => Command::Remote(Remote::Backup(action)),
             None => Command::Backup(backup_command(matches)?),
         },
@@ -535,7 +547,7 @@ fn user_command(matches: &ArgMatches) -> Result<UserCommand, Failure> {
         "transfer" => UserCommand::Transfer {
             from: text(matches, "email"),
             to: text(matches, "to"),
-            cancel_runs: matches.get_flag("cancel-runs"),
+            how: Handover { yes: matches.get_flag("yes"), cancel_runs: matches.get_flag("cancel-runs") },
         },
         other => return Err(unknown(other)),
     })
@@ -562,5 +574,26 @@ mod tests {
     #[test]
     fn the_parser_is_valid() {
         super::parser().debug_assert();
+    }
+
+    /// Every command and each of its arguments, without help texts.
+    fn unexplained(path: &str, command: &clap::Command) -> Vec<String> {
+        let is_short = |text: Option<&clap::builder::StyledStr>| {
+            text.is_none_or(|text| text.to_string().trim().chars().count() < 4)
+        };
+        let arguments = command.get_arguments().filter(|arg| is_short(arg.get_help()));
+        let mut found: Vec<String> = arguments.map(|arg| format!("{path} {}", arg.get_id())).collect();
+        if is_short(command.get_about()) {
+            found.push(path.to_owned());
+        }
+        for inner in command.get_subcommands() {
+            found.extend(unexplained(&format!("{path} {}", inner.get_name()), inner));
+        }
+        found
+    }
+
+    #[test]
+    fn every_command_and_every_argument_has_a_help_text() {
+        assert_eq!(unexplained("holdfast", &super::parser()), Vec::<String>::new());
     }
 }

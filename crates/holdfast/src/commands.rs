@@ -8,7 +8,7 @@ mod confirm;
 mod connection;
 pub mod demo;
 pub mod doctor;
-mod duration;
+pub mod duration;
 pub mod export_yaml;
 pub mod maintenance;
 pub mod origin;
@@ -18,7 +18,7 @@ mod table;
 pub mod token;
 pub mod transfer;
 pub mod user;
-mod watch;
+pub mod watch;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;

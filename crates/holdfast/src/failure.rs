@@ -38,6 +38,10 @@ const NOT_FOUND: u8 = 15;
 const CONFLICT: u8 = 16;
 const INVALID: u8 = 17;
 const TOO_MANY_REQUESTS: u8 = 18;
+/// What the command waited for did not end in time.
+const TIMED_OUT: u8 = 19;
+/// Several resources have the label that was given.
+const AMBIGUOUS: u8 = 20;
 
 impl Failure {
     fn new(message: impl Into<String>, code: u8) -> Self {
@@ -66,6 +70,10 @@ impl Failure {
 
     pub fn run_failed(message: impl Into<String>) -> Self {
         Self::new(message, RUN_FAILED)
+    }
+
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        Self::new(message, TIMED_OUT)
     }
 
     pub fn differs(message: impl Into<String>) -> Self {
@@ -126,7 +134,8 @@ impl From<ClientError> for Failure {
             ClientError::Unreachable { .. } | ClientError::Broken { .. } => UNREACHABLE,
             ClientError::Denied(_) => DENIED,
             ClientError::Missing(_) => NOT_FOUND,
-            ClientError::Conflict(_) => CONFLICT,
+            ClientError::Ambiguous(_) => AMBIGUOUS,
+            ClientError::Conflict(_) | ClientError::Outdated(_) => CONFLICT,
             ClientError::Invalid { errors, .. } => return Self { message, code: INVALID, errors },
             ClientError::TooManyRequests(_) => TOO_MANY_REQUESTS,
             ClientError::Refused(_) => REFUSED,

@@ -56,9 +56,9 @@ fn main() -> ExitCode {
             tell_allocator();
         }
         let mut log = LogSettings::load(&matches, &environment)?;
-        // The demo prints its own progress, so log only warnings and errors.
-        if matches!(command, Command::Demo { .. }) && log.filter == "info" {
-            log.filter = "warn".to_owned();
+        // Commands print what they do. Only that there is a new key nobody should miss.
+        if !is_service && log.filter == "info" {
+            log.filter = "warn,holdfast_store::master_key=info".to_owned();
         }
         let logging = logging::start(&log)?;
         // Idle blocking threads keep memory that they used for a run, so end them soon.
@@ -96,7 +96,10 @@ async fn run(command: Command, load: &Loader<'_>, printer: Printer) -> Result<()
         Command::Serve => Box::pin(serve::serve(load.service()?)).await,
         Command::Worker => Box::pin(serve::work(load.service()?)).await,
         Command::Migrate => commands::migrate(&load.service()?, printer).await,
-        Command::Doctor(options) => Box::pin(commands::doctor::run(&load.service()?, options)).await,
+        Command::Doctor(options) => match load.service() {
+            Ok(settings) => Box::pin(commands::doctor::run(&settings, options)).await,
+            Err(failure) => Err(commands::doctor::unusable(options, failure)),
+        },
         Command::OpenApi => commands::openapi(),
         Command::Health => commands::health(&load.service()?, printer).await,
         Command::Completions { shell } => commands::shell::completions(shell),

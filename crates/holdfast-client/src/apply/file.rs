@@ -21,6 +21,7 @@ fn wrong(text: String) -> ClientError {
 }
 
 /// One resource that the file specifies.
+#[derive(Clone)]
 pub(super) struct Item {
     pub label: String,
     /// The label that it had before.
@@ -34,6 +35,7 @@ pub(super) struct Item {
 }
 
 /// The items of one kind.
+#[derive(Clone)]
 pub(super) struct Section {
     pub kind: &'static ResourceKind,
     /// Whether the file has this list, be it empty.
@@ -42,6 +44,7 @@ pub(super) struct Section {
 }
 
 /// What a file specifies.
+#[derive(Clone)]
 pub struct Wanted(pub(super) Vec<Section>);
 
 impl Wanted {

@@ -1,36 +1,47 @@
 //! The steps from the current state of the service to what a file specifies.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::file::{Item, Section, Wanted};
+use super::rehearsal::rehearse;
+use super::request::Ids;
 use super::step::{Action, Labels, Step, compare, create, delete};
-use crate::call::Result;
-use crate::kinds::{KINDS, ResourceKind};
-use crate::{Client, ClientError};
+use crate::call::{Client, Result};
+use crate::error::ClientError;
+use crate::kinds::{DESTINATIONS, Fields, KINDS, ResourceKind, TASKS};
 
 /// What else a plan does.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlanOptions {
-    /// Send secrets that the service already has again: it never returns them, so they cannot be compared.
+    /// Send secrets that the service already has again, be they the same or not.
     pub resend_secrets: bool,
     /// Delete what the file does not mention, of the kinds that it lists.
     pub prune: bool,
+    /// The plan is only looked at, so that the token need not be allowed to change anything.
+    pub only_shown: bool,
+}
+
+/// What the file does not mention, and what the service does not delete now.
+#[derive(Debug)]
+pub struct Kept {
+    pub kind: &'static str,
+    pub label: String,
+    pub reason: String,
 }
 
 pub struct Plan {
     pub steps: Vec<Step>,
     /// What the service has and the file does not mention, and what stays as it is.
     pub unnamed: Vec<(&'static str, String)>,
+    pub kept: Vec<Kept>,
     pub unchanged: usize,
-    /// Secrets in the file that the service has, too, and that are not sent again.
+    /// Secrets in the file that the service has, too, and did not compare: it is of an earlier version, or the token may
+    /// not change them.
     pub unknown_secrets: usize,
-    ids: Ids,
+    pub(super) ids: Ids,
 }
-
-/// Ids by kind and label.
-type Ids = BTreeMap<(&'static str, String), i64>;
 
 fn wrong(text: String) -> ClientError {
     ClientError::Settings(text)
@@ -63,9 +74,8 @@ impl Found {
     }
 
     /// Gives resources whose item says what they were called before their new label, so that the items that refer to
-    /// them are compared by it. Returns the former labels by id.
-    fn rename(&mut self, wanted: &Wanted) -> Result<BTreeMap<(&'static str, i64), String>> {
-        let mut former = BTreeMap::new();
+    /// them are compared by it.
+    fn rename(&mut self, wanted: &Wanted) -> Result<()> {
         for Section { kind, items, .. } in &wanted.0 {
             for item in items {
                 let Some(old) = &item.renamed_from else { continue };
@@ -81,14 +91,13 @@ impl Found {
                     self.ids.remove(&was);
                     self.ids.insert(new, id);
                     self.labels.insert((kind.name, id), item.label.clone());
-                    former.insert((kind.name, id), old.clone());
                     continue;
                 };
                 let text = format!("{} {:?}: renamed_from is {old:?}, {problem}", kind.one, item.label);
                 return Err(wrong(text));
             }
         }
-        Ok(former)
+        Ok(())
     }
 
     /// Refuses links to what does not exist or is not unique.
@@ -120,56 +129,25 @@ impl Found {
 }
 
 impl Plan {
-    /// Compares the file with the service.
+    /// Compares the file with the service, and asks the service what each step would do.
     pub async fn make(client: &Client, wanted: Wanted, options: PlanOptions) -> Result<Self> {
+        let has_dry_runs = client.has_dry_runs().await?;
         let mut found = Found::fetch(client).await?;
-        let former = found.rename(&wanted)?;
+        found.rename(&wanted)?;
         found.check_links(&wanted)?;
-        let Found { rows, labels, ids, ambiguous } = found;
-        let mut plan = Self { steps: Vec::new(), unnamed: Vec::new(), unchanged: 0, unknown_secrets: 0, ids };
-        let mut deletions = Vec::new();
-        for (section, rows) in wanted.0.into_iter().zip(&rows) {
-            let Section { kind, is_given, items } = section;
-            let label = |row: &Value| row["id"].as_i64().and_then(|id| labels.get(&(kind.name, id)));
-            for row in in_order(kind, rows.iter().collect(), |row| !row["connection"]["jump_server_id"].is_null()) {
-                if items.iter().any(|item| label(row) == Some(&item.label)) {
-                    continue;
-                }
-                if options.prune && is_given {
-                    deletions.push(delete(kind, row));
-                } else {
-                    plan.unnamed.push((kind.one, label(row).cloned().unwrap_or_default()));
-                }
-            }
-            let has_own_links = |item: &Item| {
-                let mut own = kind.links.iter().filter(|link| link.kind == kind.name);
-                own.any(|link| item.links.get(link.field).is_some_and(|labels| !labels.is_empty()))
-            };
-            for item in in_order(kind, items, has_own_links) {
-                if ambiguous.contains(&(kind.name, item.label.clone())) {
-                    let text =
-                        format!("the service has several {} called {:?}; rename them first", kind.name, item.label);
-                    return Err(wrong(text));
-                }
-                let Some(row) = rows.iter().find(|row| label(row) == Some(&item.label)) else {
-                    plan.steps.push(create(kind, item));
-                    continue;
-                };
-                let mut row = row.clone();
-                if let Some(old) = row["id"].as_i64().and_then(|id| former.get(&(kind.name, id))) {
-                    row["label"] = json!(old);
-                }
-                let compared = compare(kind, item, &row, &labels, options.resend_secrets);
-                plan.unknown_secrets += compared.unknown_secrets;
-                match compared.step {
-                    Some(step) => plan.steps.push(step),
-                    None => plan.unchanged += 1,
-                }
-            }
+        let ids = std::mem::take(&mut found.ids);
+        let plan =
+            Self { steps: Vec::new(), unnamed: Vec::new(), kept: Vec::new(), unchanged: 0, unknown_secrets: 0, ids };
+        let mut maker = Maker { client, found, options, has_dry_runs, plan };
+        let mut superfluous = Vec::new();
+        for (number, section) in wanted.0.into_iter().enumerate() {
+            superfluous.extend(maker.section(number, section).await?);
         }
         // In the reverse order of creation, so that nothing refers to what is deleted.
-        plan.steps.extend(deletions.into_iter().rev());
-        Ok(plan)
+        for (kind, row) in superfluous.into_iter().rev() {
+            maker.deletion(kind, &row).await?;
+        }
+        Ok(maker.plan)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -180,56 +158,171 @@ impl Plan {
     pub fn count(&self, action: Action) -> usize {
         self.steps.iter().filter(|step| step.action == action).count()
     }
+}
 
-    /// Carries out the plan step by step. `tell` is called for each step that is done; the first one that is refused
-    /// ends it.
-    pub async fn carry_out(mut self, client: &Client, mut tell: impl FnMut(&str)) -> Result<()> {
-        for step in std::mem::take(&mut self.steps) {
-            let what = format!("{} {:?}", step.kind.one, step.label);
-            let done = self.carry_out_step(client, step).await.map_err(|error| error.about(&what))?;
-            tell(&format!("{done} {what}"));
+struct Maker<'a> {
+    client: &'a Client,
+    found: Found,
+    options: PlanOptions,
+    /// Earlier versions of the service cannot try out a change.
+    has_dry_runs: bool,
+    plan: Plan,
+}
+
+impl Maker<'_> {
+    fn label(&self, kind: &ResourceKind, row: &Value) -> Option<&String> {
+        row["id"].as_i64().and_then(|id| self.found.labels.get(&(kind.name, id)))
+    }
+
+    /// Plans what the file lists of a kind. Returns what is to be deleted.
+    async fn section(&mut self, number: usize, section: Section) -> Result<Vec<(&'static ResourceKind, Value)>> {
+        let Section { kind, is_given, items } = section;
+        let rows = std::mem::take(&mut self.found.rows[number]);
+        let mut superfluous = Vec::new();
+        for row in in_order(kind, rows.iter().collect(), |row| !row["connection"]["jump_server_id"].is_null()) {
+            let label = self.label(kind, row).cloned();
+            if items.iter().any(|item| label.as_ref() == Some(&item.label)) {
+                continue;
+            }
+            if self.options.prune && is_given {
+                superfluous.push((kind, row.clone()));
+            } else {
+                self.plan.unnamed.push((kind.one, label.unwrap_or_default()));
+            }
+        }
+        let has_own_links = |item: &Item| {
+            let mut own = kind.links.iter().filter(|link| link.kind == kind.name);
+            own.any(|link| item.links.get(link.field).is_some_and(|labels| !labels.is_empty()))
+        };
+        for item in in_order(kind, items, has_own_links) {
+            if self.found.ambiguous.contains(&(kind.name, item.label.clone())) {
+                let text = format!("the service has several {} called {:?}; rename them first", kind.name, item.label);
+                return Err(ClientError::Ambiguous(text));
+            }
+            match rows.iter().find(|row| self.label(kind, row) == Some(&item.label)) {
+                Some(row) => self.update(kind, item, row).await?,
+                None => self.creation(kind, item).await?,
+            }
+        }
+        self.found.rows[number] = rows;
+        Ok(superfluous)
+    }
+
+    async fn creation(&mut self, kind: &'static ResourceKind, item: Item) -> Result<()> {
+        let mut step = create(kind, item);
+        self.rehearse(&mut step, Vec::new()).await?;
+        self.plan.steps.push(step);
+        Ok(())
+    }
+
+    async fn update(&mut self, kind: &'static ResourceKind, item: Item, row: &Value) -> Result<()> {
+        let resend = self.options.resend_secrets;
+        let mut compared = compare(kind, item.clone(), row, &self.found.labels, resend);
+        if let Some(id) = compared.step.id.filter(|_| !compared.step.changes.is_empty()) {
+            // Lists have no versions: what is changed is compared as it is in the version that is changed.
+            let (row, version) = self.client.get_versioned(&format!("{}/{id}", kind.path)).await?;
+            compared = compare(kind, item, &row, &self.found.labels, resend);
+            compared.step.version = version;
+        }
+        let (mut step, secrets) = (compared.step, compared.unknown_secrets);
+        if !step.changes.is_empty() || !secrets.is_empty() {
+            // Secrets that are sent in any case are shown in any case.
+            let sent = if resend { step.changes.clone() } else { Vec::new() };
+            self.rehearse(&mut step, secrets).await?;
+            if resend {
+                step.changes = sent;
+            }
+        }
+        if step.changes.is_empty() && step.refusal.is_none() {
+            self.plan.unchanged += 1;
+        } else {
+            self.plan.steps.push(step);
         }
         Ok(())
     }
 
-    async fn carry_out_step(&mut self, client: &Client, step: Step) -> Result<&'static str> {
-        let mut body = step.body;
-        for link in step.kind.links {
-            let Some(labels) = step.links.get(link.field) else { continue };
-            let id = |label: &String| self.ids.get(&(link.kind, label.clone())).copied();
-            let ids: Option<Vec<i64>> = labels.iter().map(id).collect();
-            let ids = ids.ok_or_else(|| wrong(format!("what {} refers to is gone", link.field)))?;
-            let value = if link.is_many { json!(ids) } else { json!(ids.first()) };
-            body.insert(link.id_field.to_owned(), value);
+    /// Asks the service about a step, if it can be asked.
+    async fn rehearse(&mut self, step: &mut Step, secrets: Vec<(&'static str, String)>) -> Result<()> {
+        if !self.has_dry_runs {
+            self.plan.unknown_secrets += secrets.len();
+            return Ok(());
         }
-        let path = |id: i64| format!("{}/{id}", step.kind.path);
-        match (step.action, step.id) {
-            (Action::Delete, Some(id)) => {
-                client.delete(&path(id)).await?;
-                Ok("deleted")
-            }
-            (Action::Update, Some(id)) => {
-                if !body.is_empty() {
-                    client.put(&path(id), &Value::Object(body)).await?;
-                }
-                if let Some(pause) = step.pause {
-                    client.post(&format!("{}/{}", path(id), if pause { "pause" } else { "resume" }), None).await?;
-                }
-                Ok("changed")
-            }
-            (Action::Create | Action::Update | Action::Delete, _) => {
-                let made = client.post(step.kind.path, Some(&Value::Object(body))).await?;
-                let id = made["id"].as_i64();
-                let id = id.ok_or_else(|| ClientError::Refused("the response has no id".to_owned()))?;
-                self.ids.insert((step.kind.name, step.label), id);
-                // A service of an earlier version does not know the field.
-                if step.pause == Some(true) && made["paused_at"].is_null() {
-                    client.post(&format!("{}/{id}/pause", step.kind.path), None).await?;
-                }
-                Ok("created")
-            }
+        self.plan.unknown_secrets += rehearse(self.client, step, secrets, &self.plan.ids).await?;
+        if self.options.only_shown && matches!(step.refusal, Some(ClientError::Denied(_))) {
+            step.refusal = None;
         }
+        Ok(())
     }
+
+    /// Plans a deletion, unless the service would refuse it.
+    async fn deletion(&mut self, kind: &'static ResourceKind, row: &Value) -> Result<()> {
+        let mut step = delete(kind, row);
+        let Some(id) = step.id else { return Ok(()) };
+        let users = self.affected_users(kind, id);
+        let reason = if !users.is_empty() {
+            // A dry run would be refused because of what the plan changes before.
+            self.backups_left(kind, id, &users).await?
+        } else {
+            self.rehearse(&mut step, Vec::new()).await?;
+            match step.refusal.take() {
+                Some(ClientError::Conflict(reason)) => Some(reason),
+                refusal => {
+                    step.refusal = refusal;
+                    None
+                }
+            }
+        };
+        match reason {
+            Some(reason) => self.plan.kept.push(Kept { kind: kind.one, label: step.label, reason }),
+            None => self.plan.steps.push(step),
+        }
+        Ok(())
+    }
+
+    /// What refers to a resource, and is changed or deleted by the plan.
+    fn affected_users(&self, kind: &ResourceKind, id: i64) -> Vec<(&'static str, i64)> {
+        let mut users = Vec::new();
+        for (other, rows) in KINDS.iter().zip(&self.found.rows) {
+            for row in rows.iter().filter(|row| refers(other, row, kind, id)) {
+                let Some(user) = row["id"].as_i64() else { continue };
+                let is_user = |step: &&Step| step.kind.name == other.name && step.id == Some(user);
+                if self.plan.steps.iter().any(|step| is_user(&step)) {
+                    users.push((other.name, user));
+                }
+            }
+        }
+        users
+    }
+
+    /// Why a destination cannot be deleted although the plan deletes its tasks: their backups stay.
+    async fn backups_left(
+        &self,
+        kind: &ResourceKind,
+        destination: i64,
+        users: &[(&'static str, i64)],
+    ) -> Result<Option<String>> {
+        if kind.name != DESTINATIONS.name {
+            return Ok(None);
+        }
+        let mut left = 0;
+        for (_, task) in users.iter().filter(|(name, _)| *name == TASKS.name) {
+            let backups = self.client.list("/api/backups", &[("backup_task_id", &task.to_string())]).await?;
+            left += backups.iter().filter(|backup| backup["backup_destination_id"] == destination).count();
+        }
+        let noun = if left == 1 { "backup" } else { "backups" };
+        Ok((left > 0).then(|| format!("This backup destination still holds {left} {noun}. Delete them first.")))
+    }
+}
+
+/// Whether a row of one kind refers to this resource of another.
+fn refers(kind: &ResourceKind, row: &Value, other: &ResourceKind, id: i64) -> bool {
+    let links = kind.links.iter().filter(|link| link.kind == other.name);
+    let is: Fields = kind.read(row);
+    let mut values = links.filter_map(|link| is.get(link.id_field));
+    values.any(|value| match value {
+        Value::Array(ids) => ids.iter().any(|found| *found == id),
+        found => *found == id,
+    })
 }
 
 /// Puts those that others of the same kind refer to first.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::plan::Plan;
-use super::step::{Action, FieldChange};
+use super::plan::{Kept, Plan};
+use super::step::{Action, FieldChange, Step};
 
 impl fmt::Display for Plan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,6 +19,12 @@ impl fmt::Display for Plan {
             for change in &step.changes {
                 writeln!(out, "    {}", line(change, step.action))?;
             }
+            if let Some(refusal) = &step.refusal {
+                writeln!(out, "  ! would be refused: {refusal}")?;
+            }
+        }
+        for Kept { kind, label, reason } in &self.kept {
+            writeln!(out, "! {kind} {label:?} is not in the file and cannot be deleted now, so it stays: {reason}")?;
         }
         for (one, label) in &self.unnamed {
             writeln!(out, "  {one} {label:?} is not in the file and stays as it is")?;
@@ -34,22 +40,34 @@ impl Plan {
     fn unknown_secrets_line(&self) -> Option<String> {
         match self.unknown_secrets {
             0 => None,
-            1 => Some("1 secret was not compared; --secrets sends it again".to_owned()),
-            count => Some(format!("{count} secrets were not compared; --secrets sends them again")),
+            1 => Some(
+                "1 secret was not compared, for lack of a scope or in an earlier version; --secrets sends it again"
+                    .to_owned(),
+            ),
+            count => Some(format!(
+                "{count} secrets were not compared, for lack of scopes or in an earlier version; --secrets sends them again"
+            )),
         }
     }
 
-    /// `is_applied`: whether the steps have been carried out.
+    /// `is_applied`: whether everything has been carried out.
     pub fn to_json(&self, is_applied: bool) -> Value {
-        let field = |change: &FieldChange| json!({"name": change.name, "from": change.from, "to": change.to, "is_secret": change.is_secret});
-        let steps = self.steps.iter().map(|step| {
-            let fields: Vec<Value> = step.changes.iter().map(field).collect();
-            json!({"action": step.action.as_str(), "kind": step.kind.one, "id": step.id, "label": step.label,
-                "fields": fields})
-        });
         let unnamed = self.unnamed.iter().map(|(one, label)| json!({"kind": one, "label": label}));
-        json!({"steps": steps.collect::<Vec<_>>(), "not_in_file": unnamed.collect::<Vec<_>>(),
+        let kept = self.kept.iter();
+        let kept = kept.map(|kept| json!({"kind": kept.kind, "label": kept.label, "reason": kept.reason}));
+        json!({"steps": self.steps.iter().map(Step::to_json).collect::<Vec<_>>(),
+            "not_in_file": unnamed.collect::<Vec<_>>(), "kept": kept.collect::<Vec<_>>(),
             "unchanged": self.unchanged, "secrets_not_compared": self.unknown_secrets, "is_applied": is_applied})
+    }
+}
+
+impl Step {
+    pub fn to_json(&self) -> Value {
+        let field = |change: &FieldChange| json!({"name": change.name, "from": change.from, "to": change.to, "is_secret": change.is_secret});
+        let fields: Vec<Value> = self.changes.iter().map(field).collect();
+        let refusal = self.refusal.as_ref().map(ToString::to_string);
+        json!({"action": self.action.as_str(), "kind": self.kind.one, "id": self.id, "label": self.label,
+            "fields": fields, "refusal": refusal, "result": self.progress.as_str()})
     }
 }
 
@@ -58,6 +76,7 @@ fn line(change: &FieldChange, action: Action) -> String {
     let (from, to) = (shown(&change.from), shown(&change.to));
     match action {
         Action::Create => format!("{}: {to}", change.name),
+        Action::Update | Action::Delete if change.is_known_to_differ => format!("{}: secret changed", change.name),
         Action::Update | Action::Delete => format!("{}: {from} -> {to}", change.name),
     }
 }

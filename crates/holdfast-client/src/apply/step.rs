@@ -6,6 +6,7 @@ use holdfast_core::task;
 use serde_json::{Value, json};
 
 use super::file::Item;
+use crate::ClientError;
 use crate::kinds::{Fields, ResourceKind, set, shown_name};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,15 @@ pub struct FieldChange {
     pub from: Value,
     pub to: Value,
     pub is_secret: bool,
+    /// Of a secret that replaces another one: the service has compared them.
+    pub is_known_to_differ: bool,
+}
+
+impl FieldChange {
+    /// Whether a secret is sent that the service already has, the same or another.
+    pub(super) fn is_sent_again(&self) -> bool {
+        self.is_secret && self.from == true && self.to == true
+    }
 }
 
 /// A change of one resource.
@@ -44,16 +54,44 @@ pub struct Step {
     pub id: Option<i64>,
     pub action: Action,
     pub changes: Vec<FieldChange>,
+    /// Why the service would refuse it.
+    pub refusal: Option<ClientError>,
+    pub progress: Progress,
     pub(super) body: Fields,
     pub(super) links: BTreeMap<&'static str, Vec<String>>,
     pub(super) pause: Option<bool>,
+    /// The version that it changes or deletes, if the service has versions.
+    pub(super) version: Option<String>,
+}
+
+/// What has become of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    Planned,
+    Done,
+    Failed,
+}
+
+impl Progress {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Done => "done",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// Labels by kind and id.
 pub(super) type Labels = BTreeMap<(&'static str, i64), String>;
 
 fn plain(name: &str, from: Value, to: Value) -> FieldChange {
-    FieldChange { name: name.to_owned(), from, to, is_secret: false }
+    FieldChange { name: name.to_owned(), from, to, is_secret: false, is_known_to_differ: false }
+}
+
+fn secret_change(name: &str, was_set: bool, is_set: bool) -> FieldChange {
+    let (from, to) = (json!(was_set), json!(is_set));
+    FieldChange { name: name.to_owned(), from, to, is_secret: true, is_known_to_differ: false }
 }
 
 pub(super) fn create(kind: &'static ResourceKind, item: Item) -> Step {
@@ -78,18 +116,47 @@ pub(super) fn create(kind: &'static ResourceKind, item: Item) -> Step {
     changes.extend(links);
     for (field, secret) in item.secrets {
         let Some(secret) = secret.filter(|_| field.applies(word)) else { continue };
-        changes.push(FieldChange { name: field.name.to_owned(), from: json!(false), to: json!(true), is_secret: true });
+        changes.push(secret_change(field.name, false, true));
         body.insert(field.name.to_owned(), Value::String(secret));
     }
-    Step { kind, label: item.label, id: None, action: Action::Create, changes, body, links: item.links, pause }
+    Step { changes, body, links: item.links, pause, ..Step::new(kind, item.label, None, Action::Create) }
+}
+
+impl Step {
+    fn new(kind: &'static ResourceKind, label: String, id: Option<i64>, action: Action) -> Self {
+        Self {
+            kind,
+            label,
+            id,
+            action,
+            changes: Vec::new(),
+            refusal: None,
+            progress: Progress::Planned,
+            body: Fields::new(),
+            links: BTreeMap::new(),
+            pause: None,
+            version: None,
+        }
+    }
+
+    /// What it is about, in a message.
+    pub fn subject(&self) -> String {
+        format!("{} {:?}", self.kind.one, self.label)
+    }
+
+    /// Adds a secret that replaces another one, or removes it.
+    pub(super) fn add_secret(&mut self, name: &str, was_set: bool, secret: Option<&str>) {
+        self.changes.push(secret_change(name, was_set, secret.is_some()));
+        self.body.insert(name.to_owned(), json!(secret));
+    }
 }
 
 /// What an update found.
 pub(super) struct Compared {
-    /// `None` if nothing differs.
-    pub step: Option<Step>,
+    /// What differs, which may be nothing.
+    pub step: Step,
     /// Secrets in the file that the service has, too: whether they are the same is unknown.
-    pub unknown_secrets: usize,
+    pub unknown_secrets: Vec<(&'static str, String)>,
 }
 
 /// Compares an item with what the service has.
@@ -107,16 +174,7 @@ pub(super) fn compare(
         item.fields.entry("custom_cron").or_insert(Value::Null);
     }
     item.fields.entry("label").or_insert_with(|| json!(item.label));
-    let mut step = Step {
-        kind,
-        label: item.label.clone(),
-        id: row["id"].as_i64(),
-        action: Action::Update,
-        changes: Vec::new(),
-        body: Fields::new(),
-        links: BTreeMap::new(),
-        pause: None,
-    };
+    let mut step = Step::new(kind, item.label.clone(), row["id"].as_i64(), Action::Update);
     let is_other_type = compare_fields(&mut step, &item, &is);
     compare_links(&mut step, &item.links, &is, labels);
     let requires = |change: &FieldChange| {
@@ -125,24 +183,18 @@ pub(super) fn compare(
         field.or(link).is_some_and(|name| kind.requires_secrets(name))
     };
     let is_forgotten = step.changes.iter().any(requires);
-    let mut unknown_secrets = 0;
+    let mut unknown_secrets = Vec::new();
     for (field, secret) in item.secrets {
         let is_set = kind.has_secret(field, row);
         let is_sent = !is_set || resend_secrets || is_other_type || is_forgotten;
-        match &secret {
-            Some(_) if !field.applies(|name| word(&step.body, &is, name)) => continue,
-            Some(_) if !is_sent => {
-                unknown_secrets += 1;
-                continue;
-            }
-            None if !is_set => continue,
-            Some(_) | None => {}
+        match secret {
+            Some(_) if !field.applies(|name| word(&step.body, &is, name)) => {}
+            Some(secret) if !is_sent => unknown_secrets.push((field.name, secret)),
+            None if !is_set => {}
+            secret => step.add_secret(field.name, is_set, secret.as_deref()),
         }
-        let (from, to) = (json!(is_set), json!(secret.is_some()));
-        step.changes.push(FieldChange { name: field.name.to_owned(), from, to, is_secret: true });
-        step.body.insert(field.name.to_owned(), json!(secret));
     }
-    Compared { step: Some(step).filter(|step| !step.changes.is_empty()), unknown_secrets }
+    Compared { step, unknown_secrets }
 }
 
 /// The value of a field that decides whether others apply: the new one or the current one.
@@ -170,7 +222,8 @@ fn compare_fields(step: &mut Step, item: &Item, is: &Fields) -> bool {
         }
         if name == task::PAUSED.name {
             step.pause = value.as_bool().filter(|_| !is_same);
-        } else if !is_same || is_other_type {
+        }
+        if !is_same || is_other_type {
             set(&mut step.body, name, value);
         }
     }
@@ -196,14 +249,6 @@ fn compare_links(step: &mut Step, links: &BTreeMap<&'static str, Vec<String>>, i
 
 /// Removes a resource that the file does not mention.
 pub(super) fn delete(kind: &'static ResourceKind, row: &Value) -> Step {
-    Step {
-        kind,
-        label: row["label"].as_str().unwrap_or_default().to_owned(),
-        id: row["id"].as_i64(),
-        action: Action::Delete,
-        changes: Vec::new(),
-        body: Fields::new(),
-        links: BTreeMap::new(),
-        pause: None,
-    }
+    let label = row["label"].as_str().unwrap_or_default().to_owned();
+    Step::new(kind, label, row["id"].as_i64(), Action::Delete)
 }

@@ -98,3 +98,35 @@ fn invalid_urls_are_refused() {
         assert!(matches!(Client::new(wrong, "t", None), Err(ClientError::Settings(_))), "{wrong}");
     }
 }
+
+#[tokio::test]
+async fn a_service_that_does_not_mark_its_response_has_no_dry_runs() {
+    let marked = |more: &str| {
+        let body = json!({"data": {"id": 7}}).to_string();
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n{more}", body.len());
+        Some(format!("{head}\r\n{body}"))
+    };
+    let found = "holdfast-dry-run: true\r\nholdfast-changes: label, value\r\netag: \"5\"\r\n";
+    let answers = vec![marked(""), marked("holdfast-dry-run: true\r\n"), marked(found), marked(""), marked("")];
+    let (url, requests) = service(answers).await;
+    let client = Client::new(&url, "t", None).unwrap();
+    assert!(!client.has_dry_runs().await.unwrap());
+    assert!(client.has_dry_runs().await.unwrap());
+    let change = |condition| Change { method: Method::PUT, path: "/api/tags/7", body: None, condition };
+    let tried = client.try_out(&change(Condition::Version("\"4\""))).await.unwrap();
+    assert_eq!(
+        (tried.version.as_deref(), tried.changed),
+        (Some("\"5\""), vec!["label".to_owned(), "value".to_owned()])
+    );
+    let unmarked = client.try_out(&change(Condition::None)).await;
+    assert!(matches!(unmarked, Err(ClientError::Refused(_))), "it was carried out: {unmarked:?}");
+    let new = Change { method: Method::POST, path: "/api/tags", body: None, condition: Condition::NewLabel };
+    client.change(&new).await.unwrap();
+    let requests = requests.lock().unwrap();
+    assert!(requests[2].contains("if-match: \"4\"\r\n") && requests[2].contains("holdfast-dry-run: true\r\n"));
+    assert!(
+        requests[4].contains("if-none-match: *\r\n") && !requests[4].contains("holdfast-dry-run"),
+        "{}",
+        requests[4]
+    );
+}

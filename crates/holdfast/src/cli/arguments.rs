@@ -1,9 +1,12 @@
 //! Pieces of the parser, and how their values are read.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches};
 
+use crate::commands::duration;
+use crate::commands::watch::Wait;
 use crate::failure::Failure;
 
 pub fn path(name: &'static str, help: &'static str) -> Arg {
@@ -22,8 +25,24 @@ pub fn option(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).help(help)
 }
 
-pub fn wait() -> Arg {
-    flag("wait", "Wait for it to finish; exit non-zero if it failed")
+/// Waiting for what a command starts.
+pub fn waiting() -> [Arg; 2] {
+    let wait = flag("wait", "Wait for it to finish, also for a second attempt; exit non-zero if it failed");
+    [wait, timeout().requires("wait")]
+}
+
+pub fn timeout() -> Arg {
+    option("timeout", "Wait for at most this long, such as 90s, 30m or 2h; then exit with 19").value_name("DURATION")
+}
+
+/// How to wait; `None` if the command does not wait.
+pub fn wait(matches: &ArgMatches) -> Result<Option<Wait>, Failure> {
+    Ok(if matches.get_flag("wait") { Some(wait_at_most(matches)?) } else { None })
+}
+
+pub fn wait_at_most(matches: &ArgMatches) -> Result<Wait, Failure> {
+    let timeout = optional(matches, "timeout").map(|text| duration::parse("--timeout", &text)).transpose()?;
+    Ok(Wait { timeout: timeout.map(|micros| Duration::from_micros(micros.unsigned_abs())) })
 }
 
 pub fn number(help: &'static str) -> Arg {

@@ -11,7 +11,7 @@ use super::arguments::many;
 use crate::failure::Failure;
 
 pub fn arguments(kind: &'static ResourceKind, is_new: bool) -> Vec<Arg> {
-    let mut arguments: Vec<Arg> = kind.plain().map(|field| plain(field, is_new)).collect();
+    let mut arguments: Vec<Arg> = kind.plain().map(|field| plain(kind, field, is_new)).collect();
     for link in kind.links {
         let action = if link.is_many { ArgAction::Append } else { ArgAction::Set };
         let is_required = (kind.fields)().iter().any(|field| field.name == link.id_field && field.is_required);
@@ -34,8 +34,8 @@ pub fn arguments(kind: &'static ResourceKind, is_new: bool) -> Vec<Arg> {
     arguments
 }
 
-fn plain(field: &'static FieldSpec, is_new: bool) -> Arg {
-    let mut arg = Arg::new(field.name).long(flag_of(shown_name(field))).value_name("TEXT").help(help(field));
+fn plain(kind: &ResourceKind, field: &'static FieldSpec, is_new: bool) -> Arg {
+    let mut arg = Arg::new(field.name).long(flag_of(shown_name(field))).value_name("TEXT").help(help(kind, field));
     for alias in field.aliases.iter().chain([&field.name]).filter(|alias| **alias != shown_name(field)) {
         arg = arg.alias(flag_of(alias));
     }
@@ -53,8 +53,14 @@ fn plain(field: &'static FieldSpec, is_new: bool) -> Arg {
     arg.required(is_new && field.is_required)
 }
 
-fn help(field: &FieldSpec) -> String {
-    let about = field.about.replace('\n', " ");
+fn help(kind: &ResourceKind, field: &FieldSpec) -> String {
+    let about = match field.about {
+        "" => {
+            let name = shown_name(field).replace(['_', '.'], " ").replace("s3", "S3").replace("sftp", "SFTP");
+            format!("The {name} of the {}.", kind.one)
+        }
+        about => about.replace('\n', " "),
+    };
     let more = match field.kind {
         FieldKind::Choice(words) => format!("One of {}.", words.join(", ")),
         FieldKind::Lines { .. } => "Can be given several times; empty for none.".to_owned(),

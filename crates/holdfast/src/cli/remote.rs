@@ -3,7 +3,9 @@
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_client::kinds::{DESTINATIONS, ResourceKind, SERVERS, STREAMS, TAGS, TASKS};
 
-use super::arguments::{file, flag, id, many, number, option, optional, path, text, unknown, wait, yes};
+use super::arguments::{
+    file, flag, id, many, number, option, optional, path, text, timeout, unknown, wait, wait_at_most, waiting, yes,
+};
 use super::fields;
 use crate::commands::remote::Remote;
 use crate::commands::remote::backups::{BackupAction, RestoreArguments, RunAction};
@@ -36,9 +38,9 @@ pub fn parsers() -> [Command; 6] {
         run_parser(),
         server_parser(),
         resource_parser(&DESTINATIONS, "Manage the destinations of a service")
-            .subcommand(one(&DESTINATIONS, "check", "Check a destination by using it").arg(wait())),
+            .subcommand(one(&DESTINATIONS, "check", "Check a destination by using it").args(waiting())),
         resource_parser(&STREAMS, "Manage the notification streams of a service")
-            .subcommand(one(&STREAMS, "test", "Send a test message over a stream").arg(wait())),
+            .subcommand(one(&STREAMS, "test", "Send a test message over a stream").args(waiting())),
         resource_parser(&TAGS, "Manage the tags of a service"),
     ]
 }
@@ -80,7 +82,7 @@ fn task_parser() -> Command {
     let delete_backups = flag("delete-backups", "Also delete the stored backups of the task");
     resource_parser(&TASKS, "Manage the backup tasks of a service")
         .mut_subcommand("delete", |delete| delete.arg(delete_backups))
-        .subcommand(of_task("run", "Run a task now").arg(wait()))
+        .subcommand(of_task("run", "Run a task now").args(waiting()))
         .subcommand(one_of_account("pause", "Pause the schedule of a task"))
         .subcommand(one_of_account("resume", "Resume the schedule of a task"))
         .subcommand(of_task("cancel", "Cancel the current run of a task"))
@@ -103,14 +105,14 @@ fn run_parser() -> Command {
                 .arg(option("status", "Only runs with this status")),
         )
         .subcommand(of_run("show", "Show a run"))
-        .subcommand(of_run("watch", "Follow a run until it finishes; exit non-zero if it failed"))
+        .subcommand(of_run("watch", "Follow a run until it finishes; exit non-zero if it failed").arg(timeout()))
         .subcommand(of_run("cancel", "Cancel a run"))
 }
 
 fn server_parser() -> Command {
     let fingerprint = "The key that you verified; fails if the server has presented another one since";
     resource_parser(&SERVERS, "Manage the servers that a service backs up")
-        .subcommand(one(&SERVERS, "check", "Check the connection to a server").arg(wait()))
+        .subcommand(one(&SERVERS, "check", "Check the connection to a server").args(waiting()))
         .subcommand(
             one(&SERVERS, "accept-host-key", "Trust the changed host key of a server")
                 .arg(option("fingerprint", fingerprint)),
@@ -127,14 +129,14 @@ pub fn backup_parsers() -> [Command; 7] {
         Command::new("list").about("List stored backups").arg(option("task", "Only for this task")),
         of_backup("show", "Show a backup"),
         of_backup("entries", "List the contents of a backup").arg(option("path", "Folder to list").default_value("")),
-        of_backup("verify", "Verify a backup by reading it back").arg(wait()),
+        of_backup("verify", "Verify a backup by reading it back").args(waiting()),
         of_backup("restore", "Restore a backup to a server")
             .arg(option("server", "ID or label of the server").required(true))
             .arg(option("path", "Folder on the server, for files"))
             .arg(option("database", "Database on the server, for dumps"))
             .arg(option("entry", "Only this file or folder; can be given several times").action(ArgAction::Append))
             .args(RESTORE_SWITCHES.iter().map(|(name, _, help)| flag(name, help)))
-            .arg(wait()),
+            .args(waiting()),
         of_backup("download", "Download a backup, or one file from it")
             .arg(option("entry", "Download only this file"))
             .arg(path("output", "Output file, which must not exist yet, or - for standard output").required(true)),
@@ -157,7 +159,7 @@ pub fn command(name: &str, matches: &ArgMatches) -> Result<Remote, Failure> {
 
 fn resource(kind: &'static ResourceKind, action: &str, matches: &ArgMatches) -> Result<Remote, Failure> {
     let name = || text(matches, "name");
-    let check = |check| ResourceAction::Check { name: name(), check, wait: matches.get_flag("wait") };
+    let check = |check| Ok::<_, Failure>(ResourceAction::Check { name: name(), check, wait: wait(matches)? });
     let action = match action {
         "list" => ResourceAction::List { search: optional(matches, "search") },
         "show" => ResourceAction::Show { name: name() },
@@ -168,9 +170,9 @@ fn resource(kind: &'static ResourceKind, action: &str, matches: &ArgMatches) -> 
             let query = if deletes_backups { "?delete_backups=true" } else { "" };
             ResourceAction::Delete { name: name(), yes: matches.get_flag("yes"), query }
         }
-        "check" if kind.name == SERVERS.name => check(&CHECK_SERVER),
-        "check" => check(&CHECK_DESTINATION),
-        "test" => check(&TEST_STREAM),
+        "check" if kind.name == SERVERS.name => check(&CHECK_SERVER)?,
+        "check" => check(&CHECK_DESTINATION)?,
+        "test" => check(&TEST_STREAM)?,
         "key" => ResourceAction::Key,
         "accept-host-key" => {
             ResourceAction::AcceptHostKey { name: name(), fingerprint: optional(matches, "fingerprint") }
@@ -183,7 +185,7 @@ fn resource(kind: &'static ResourceKind, action: &str, matches: &ArgMatches) -> 
 fn task_command(action: &str, matches: &ArgMatches) -> Result<Remote, Failure> {
     let task = || text(matches, "name");
     Ok(Remote::Task(match action {
-        "run" => TaskAction::Run { task: task(), wait: matches.get_flag("wait") },
+        "run" => TaskAction::Run { task: task(), wait: wait(matches)? },
         "pause" => TaskAction::Pause { task: task() },
         "resume" => TaskAction::Resume { task: task() },
         "cancel" => TaskAction::Cancel { task: task() },
@@ -201,33 +203,31 @@ fn run_action(action: &str, matches: &ArgMatches) -> Result<RunAction, Failure> 
     Ok(match action {
         "list" => RunAction::List { backup: optional(matches, "backup"), status: optional(matches, "status") },
         "show" => RunAction::Show { id: id(matches) },
-        "watch" => RunAction::Watch { id: id(matches) },
+        "watch" => RunAction::Watch { id: id(matches), wait: wait_at_most(matches)? },
         "cancel" => RunAction::Cancel { id: id(matches) },
         other => return Err(unknown(other)),
     })
 }
 
 /// `None` for the commands that open a local file.
-pub fn backup_action(matches: &ArgMatches) -> Option<BackupAction> {
-    let (action, matches) = matches.subcommand()?;
-    Some(match action {
+pub fn backup_action(matches: &ArgMatches) -> Result<Option<BackupAction>, Failure> {
+    let Some((action, matches)) = matches.subcommand() else { return Ok(None) };
+    Ok(Some(match action {
         "list" => BackupAction::List { task: optional(matches, "task") },
         "show" => BackupAction::Show { id: id(matches) },
         "entries" => BackupAction::Entries { id: id(matches), path: text(matches, "path") },
-        "verify" => BackupAction::Verify { id: id(matches), wait: matches.get_flag("wait") },
-        "restore" => BackupAction::Restore {
-            id: id(matches),
-            target: restore_arguments(matches),
-            wait: matches.get_flag("wait"),
-        },
+        "verify" => BackupAction::Verify { id: id(matches), wait: wait(matches)? },
+        "restore" => {
+            BackupAction::Restore { id: id(matches), target: restore_arguments(matches), wait: wait(matches)? }
+        }
         "download" => BackupAction::Download {
             id: id(matches),
             entry: optional(matches, "entry"),
             output: file(matches, "output").unwrap_or_default(),
         },
         "delete" => BackupAction::Delete { id: id(matches), yes: matches.get_flag("yes") },
-        _ => return None,
-    })
+        _ => return Ok(None),
+    }))
 }
 
 fn restore_arguments(matches: &ArgMatches) -> RestoreArguments {

@@ -89,6 +89,15 @@ pub async fn run(settings: &Settings, options: Options) -> Result<(), Failure> {
     }
 }
 
+/// Reports settings with which nothing can be examined.
+pub fn unusable(options: Options, failure: Failure) -> Failure {
+    if options.is_json {
+        let finding = json!({"what": "settings", "ok": false, "text": failure.message});
+        say!("{:#}", json!({"problems": 1, "findings": [finding]}));
+    }
+    failure
+}
+
 async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Result<(), Failure> {
     let app = &parts.app;
     let checks = health::check(app).await;

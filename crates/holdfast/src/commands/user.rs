@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
+use holdfast_app::ownership::Preview;
 use holdfast_app::refusal::Conflict;
 use holdfast_app::{App, AppError, accounts, ownership, supervision, suspension, tokens, two_factor};
 use holdfast_core::Secret;
@@ -12,8 +13,9 @@ use holdfast_store::destinations::StoredRow;
 use holdfast_store::users::UserRow;
 use serde_json::{Value, json};
 
+use super::confirm;
 use super::origin::origin;
-use crate::cli::{PauseCommand, UserCommand};
+use crate::cli::{Handover, PauseCommand, UserCommand};
 use crate::failure::Failure;
 use crate::output::{Printer, complain, say};
 use crate::settings::Settings;
@@ -22,6 +24,8 @@ use crate::wiring::{open_app, refuse_lost_database};
 /// A worker notices within a second that a run is cancelled, and then closes connections and removes what is half-written.
 const RUNS_END_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How many labels a message lists.
+const MOST_LABELS: usize = 20;
 
 pub async fn run(settings: &Settings, command: UserCommand, printer: Printer) -> Result<(), Failure> {
     // Only the first account may be created before the first start; a mistyped folder must not become an installation.
@@ -84,7 +88,7 @@ pub async fn run(settings: &Settings, command: UserCommand, printer: Printer) ->
             printer.done(&format!("{} {words}", user.email));
         }
         UserCommand::Delete { email, yes, cancel_runs } => delete(&app, &email, yes, cancel_runs, printer).await?,
-        UserCommand::Transfer { from, to, cancel_runs } => transfer(&app, &from, &to, cancel_runs, printer).await?,
+        UserCommand::Transfer { from, to, how } => transfer(&app, &from, &to, how, printer).await?,
     }
     app.store.close().await;
     Ok(())
@@ -108,7 +112,7 @@ async fn delete(app: &App, email: &str, yes: bool, cancel_runs: bool, printer: P
     let stored = supervision::list_stored(app, &user).await?;
     if !yes {
         stored.iter().for_each(|row| printer.remark(&stays(row)));
-        confirm(&user)?;
+        confirm_deletion(&user)?;
     }
     if cancel_runs {
         end_runs(app, &user).await?;
@@ -121,15 +125,26 @@ async fn delete(app: &App, email: &str, yes: bool, cancel_runs: bool, printer: P
     Ok(())
 }
 
-async fn transfer(app: &App, from: &str, to: &str, cancel_runs: bool, printer: Printer) -> Result<(), Failure> {
+async fn transfer(app: &App, from: &str, to: &str, how: Handover, printer: Printer) -> Result<(), Failure> {
     let (from, to) = (tokens::user_by_email(app, from).await?, tokens::user_by_email(app, to).await?);
-    if cancel_runs {
+    let preview = ownership::preview(app, &from, &to).await?;
+    if !how.yes {
+        if !std::io::stdin().is_terminal() {
+            let text = "this gives everything to another account; say --yes if nobody can be asked";
+            return Err(Failure::settings(text));
+        }
+        complain!("{}", would_move(&preview, &from, &to));
+        confirm::typed(&from.email, "Nobody can undo this at once.")?;
+    }
+    if how.cancel_runs {
         end_runs(app, &from).await?;
     }
     let done = ownership::transfer(app, &origin(), &from, &to).await?;
     let figures = done.figures;
     let value = json!({"tasks": figures.tasks, "servers": figures.servers, "destinations": figures.destinations,
-        "trigger_urls": done.triggers, "loses_private_networks": done.loses_private_networks});
+        "trigger_urls": done.triggers, "loses_private_networks": done.loses_private_networks,
+        "shared_labels": preview.shared_labels.iter().map(|row| json!({"kind": row.kind, "label": row.label}))
+            .collect::<Vec<_>>()});
     printer.one(&value, |_| {
         format!(
             "{} now has {} tasks, {} servers and {} destinations of {}, with their backups, logs, streams and tags.",
@@ -144,10 +159,48 @@ async fn transfer(app: &App, from: &str, to: &str, cancel_runs: bool, printer: P
         let text = "is no administrator: endpoints and webhooks in private networks are refused from now on.";
         printer.remark(&format!("{} {text}", to.email));
     }
-    if cancel_runs {
+    if how.yes && !preview.shared_labels.is_empty() {
+        printer.remark(&shared(&preview, &to));
+    }
+    if how.cancel_runs {
         printer.remark(&format!("{} is suspended.", from.email));
     }
     Ok(())
+}
+
+/// What is about to change, for whoever confirms it.
+fn would_move(preview: &Preview, from: &UserRow, to: &UserRow) -> String {
+    let figures = &preview.figures;
+    let mut lines = vec![
+        format!(
+            "{} gets {} tasks, {} servers, {} destinations, {} streams and {} tags of {}, with all backups and logs.",
+            to.email, figures.tasks, figures.servers, figures.destinations, figures.streams, figures.tags, from.email
+        ),
+        "Its API tokens and sessions stay, but see none of that any more. Programs need tokens of the new owner."
+            .to_owned(),
+    ];
+    if preview.triggers > 0 {
+        lines.push(format!("{} trigger URLs go on working for whoever knows them.", preview.triggers));
+    }
+    if preview.loses_private_networks {
+        lines.push(format!("{} is no administrator: endpoints in private networks are refused then.", to.email));
+    }
+    if !preview.shared_labels.is_empty() {
+        lines.push(shared(preview, to));
+    }
+    lines.join("\n")
+}
+
+/// Labels that commands cannot tell apart after the transfer.
+fn shared(preview: &Preview, to: &UserRow) -> String {
+    let labels = preview.shared_labels.iter().take(MOST_LABELS);
+    let labels: Vec<String> = labels.map(|row| format!("{} {:?}", row.kind, row.label)).collect();
+    let more = match preview.shared_labels.len() - labels.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let consequence = "commands need their IDs, and `apply` refuses them until they are renamed";
+    format!("{} has labels of its own that are the same: {}{more}; {consequence}.", to.email, labels.join(", "))
 }
 
 fn stays(row: &StoredRow) -> String {
@@ -156,7 +209,7 @@ fn stays(row: &StoredRow) -> String {
 }
 
 /// Whoever deletes an account types its address.
-fn confirm(user: &UserRow) -> Result<(), Failure> {
+fn confirm_deletion(user: &UserRow) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::settings("this deletes the account; say --yes if nobody can be asked"));
     }

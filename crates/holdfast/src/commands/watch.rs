@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use holdfast_client::{Client, ClientError, Events};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::table::text;
 use crate::failure::Failure;
@@ -19,24 +20,65 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// How long the service may be unreachable, for example during a restart.
 const AWAY: Duration = Duration::from_secs(5 * 60);
-/// Polls until giving up. A requested run appears in the queue immediately, however long the queue is.
-const MOST_LOOKS: usize = 240;
+/// How long a check may take.
+const LONGEST_CHECK: Duration = Duration::from_secs(120);
+
+/// How long a run may wait for a worker before that is said.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often it is repeated.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+
+/// How a command waits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wait {
+    /// For how long at most.
+    pub timeout: Option<Duration>,
+}
+
+/// The end of a wait.
+struct Deadline(Option<(Instant, Duration)>);
+
+impl Deadline {
+    fn of(timeout: Option<Duration>) -> Self {
+        Self(timeout.and_then(|timeout| Some((Instant::now().checked_add(timeout)?, timeout))))
+    }
+
+    fn check(&self, what: &str) -> Result<(), Failure> {
+        match self.0 {
+            Some((at, timeout)) if Instant::now() >= at => {
+                Err(Failure::timed_out(format!("{what} has not ended within {} s; it goes on", timeout.as_secs())))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The pause, or what is left if that is less.
+    fn shorten(&self, pause: Duration) -> Duration {
+        self.0.map_or(pause, |(at, _)| pause.min(at.saturating_duration_since(Instant::now())))
+    }
+}
 
 /// Polls until there is a result.
-pub async fn until_some<T>(mut look: impl AsyncFnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
-    for _ in 0..MOST_LOOKS {
+pub async fn until_some<T>(
+    wait: Wait,
+    mut look: impl AsyncFnMut() -> Result<Option<T>, Failure>,
+) -> Result<T, Failure> {
+    let deadline = Deadline::of(Some(wait.timeout.unwrap_or(LONGEST_CHECK)));
+    loop {
         if let Some(found) = look().await? {
             return Ok(found);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        if deadline.check("").is_err() {
+            return Err(Failure::timed_out("there was no result in time; is a worker running?"));
+        }
+        tokio::time::sleep(deadline.shorten(LOOK_EVERY)).await;
     }
-    Err(Failure::other("nothing happened for two minutes; is a worker running?"))
 }
 
 /// Progress output, on standard error so that standard output contains only the result.
 pub struct Bar {
     bar: Option<ProgressBar>,
-    last_line: std::cell::Cell<Option<tokio::time::Instant>>,
+    last_line: std::cell::Cell<Option<Instant>>,
     what: String,
     /// With `--json`, standard error is for errors.
     is_silent: bool,
@@ -58,6 +100,7 @@ impl Bar {
 
     pub fn show(&self, done: u64, total: Option<u64>) {
         if let Some(bar) = &self.bar {
+            bar.set_message(self.what.clone());
             bar.set_length(total.unwrap_or(done).max(done));
             bar.set_position(done);
             return;
@@ -72,14 +115,25 @@ impl Bar {
 
     /// Reports that the run has not started yet.
     pub fn wait(&self) {
-        if self.bar.is_none() && self.is_time() {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}: waiting for a worker", self.what));
+        } else if self.is_time() {
             complain!("{}: waiting for a worker", self.what);
+        }
+    }
+
+    /// Says something that whoever waits should know, also with `--json`.
+    pub fn warn(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| complain!("{text}")),
+            None if self.is_silent => complain!("{}", json!({"warning": text})),
+            None => complain!("{text}"),
         }
     }
 
     /// Whether the next line is due.
     fn is_time(&self) -> bool {
-        let now = tokio::time::Instant::now();
+        let now = Instant::now();
         let is_time = !self.is_silent && self.last_line.get().is_none_or(|last| now - last >= LINE_EVERY);
         if is_time {
             self.last_line.set(Some(now));
@@ -107,7 +161,7 @@ impl Pause {
         Self { client, events: None, is_refused: false }
     }
 
-    async fn pass(&mut self) {
+    async fn pass(&mut self, deadline: &Deadline) {
         if self.events.is_none() && !self.is_refused {
             match self.client.events().await {
                 Ok(events) => self.events = Some(events),
@@ -116,8 +170,8 @@ impl Pause {
                 Err(_) => self.is_refused = true,
             }
         }
-        let Some(events) = &mut self.events else { return tokio::time::sleep(LOOK_EVERY).await };
-        match tokio::time::timeout(PROGRESS_EVERY, events.wait()).await {
+        let Some(events) = &mut self.events else { return tokio::time::sleep(deadline.shorten(LOOK_EVERY)).await };
+        match tokio::time::timeout(deadline.shorten(PROGRESS_EVERY), events.wait()).await {
             Ok(true) | Err(_) => {}
             Ok(false) => {
                 self.events = None;
@@ -127,44 +181,99 @@ impl Pause {
     }
 }
 
-/// Waits for the run to finish, and fails if the run failed.
-pub async fn run(client: &Client, id: i64, is_json: bool) -> Result<(), Failure> {
+/// Says why a run does not start. Nobody should wait for ever without knowing why.
+struct Obstacle {
+    since: Option<Instant>,
+    said_at: Option<Instant>,
+}
+
+impl Obstacle {
+    fn look(&mut self, id: i64, waiting_for: &Value, bar: &Bar) {
+        let why = match waiting_for.as_str() {
+            Some("worker") => "no worker is running, so nothing starts; start `holdfast serve` or `holdfast worker`",
+            Some("maintenance") => "nothing starts during maintenance; `holdfast maintenance show` tells until when",
+            Some(_) | None => {
+                self.since = None;
+                return;
+            }
+        };
+        let (now, since) = (Instant::now(), *self.since.get_or_insert_with(Instant::now));
+        if now - since >= PATIENCE && self.said_at.is_none_or(|said| now - said >= SAY_AGAIN) {
+            self.said_at = Some(now);
+            bar.warn(&format!("run {id} is waiting: {why}"));
+        }
+    }
+}
+
+/// Waits for the run to finish, and fails if the run failed. A failed backup that is tried once more has not finished.
+pub async fn run(client: &Client, id: i64, wait: Wait, is_json: bool) -> Result<(), Failure> {
     let bar = Bar::new(&format!("Run {id}"), is_json);
-    let mut pause = Pause::new(client.clone());
-    let mut away_since = None;
-    let ended = loop {
+    let (deadline, mut pause) = (Deadline::of(wait.timeout), Pause::new(client.clone()));
+    let mut ended = until_ended(client, id, (&deadline, &mut pause), &bar).await?;
+    if let Some(at) = ended["retry_at"].as_str() {
+        let code = code(&ended);
+        bar.warn(&format!("run {id} is {}{code}; it will be tried once more at {at}", text(&ended["status"])));
+    }
+    while ended["retry_run_id"].is_null() && !ended["retry_at"].is_null() {
+        deadline.check(&format!("run {id}, which will be tried once more,"))?;
+        pause.pass(&deadline).await;
+        ended = until_ended(client, id, (&deadline, &mut pause), &bar).await?;
+    }
+    if let Some(retry) = ended["retry_run_id"].as_i64() {
+        bar.warn(&format!("run {retry} is the second attempt"));
+        ended = until_ended(client, retry, (&deadline, &mut pause), &bar).await?;
+    }
+    bar.end();
+    tell(&ended, is_json)
+}
+
+/// Waits until a run has ended.
+async fn until_ended(
+    client: &Client,
+    id: i64,
+    (deadline, pause): (&Deadline, &mut Pause),
+    bar: &Bar,
+) -> Result<Value, Failure> {
+    let (mut away_since, mut obstacle) = (None, Obstacle { since: None, said_at: None });
+    loop {
         let run = match client.get(&format!("/api/runs/{id}")).await {
             Ok(run) => run,
             // The run continues without us, and a service that restarts is back soon.
             Err(error @ (ClientError::Unreachable { .. } | ClientError::Broken { .. })) => {
-                let since = *away_since.get_or_insert_with(tokio::time::Instant::now);
+                let since = *away_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > AWAY {
                     return Err(error.into());
                 }
-                pause.pass().await;
+                deadline.check(&format!("run {id}"))?;
+                pause.pass(deadline).await;
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
         away_since = None;
         if !run["finished_at"].is_null() {
-            break run;
+            return Ok(run);
         }
         if run["started_at"].is_null() {
             bar.wait();
+            obstacle.look(id, &run["waiting_for"], bar);
         }
         let progress = &run["progress"];
         if let Some(done) = progress["bytes"].as_u64() {
             bar.show(done, progress["bytes_total"].as_u64());
         }
-        pause.pass().await;
-    };
-    bar.end();
-    tell(id, &ended, is_json)
+        deadline.check(&format!("run {id}"))?;
+        pause.pass(deadline).await;
+    }
 }
 
-fn tell(id: i64, ended: &Value, is_json: bool) -> Result<(), Failure> {
-    let status = text(&ended["status"]);
+/// The class of a run's failure.
+fn code(run: &Value) -> String {
+    run["error_code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default()
+}
+
+fn tell(ended: &Value, is_json: bool) -> Result<(), Failure> {
+    let (id, status) = (text(&ended["id"]), text(&ended["status"]));
     if is_json {
         say!("{ended:#}");
     } else {
@@ -172,9 +281,6 @@ fn tell(id: i64, ended: &Value, is_json: bool) -> Result<(), Failure> {
     }
     match status.as_str() {
         "successful" => Ok(()),
-        _ => {
-            let code = ended["error_code"].as_str().map(|code| format!(" ({code})")).unwrap_or_default();
-            Err(Failure::run_failed(format!("run {id} is {status}{code}")))
-        }
+        _ => Err(Failure::run_failed(format!("run {id} is {status}{}", code(ended)))),
     }
 }

@@ -155,13 +155,23 @@ async fn an_account_is_paused_suspended_and_deleted_while_the_service_runs() {
         wait_for_status(&client, "/api/user", 200).await;
 
         installation.succeed(&["user", "create", "--email", "b@example.org", "--name", "B"], "correct horse\n");
-        let give = |from: &str, to: &str| installation.run(&["user", "transfer", from, "--to", to], "");
+        let token = ["token", "create", "--user", "b@example.org", "--name", "t", "--all-scopes"];
+        let other = client.with_token(&installation.succeed(&token, ""));
+        for client in [&client, &other] {
+            client.post("/api/tags", serde_json::json!({"label": "shared"})).await.expect(201);
+        }
+        let give = |from: &str, to: &str| installation.run(&["user", "transfer", from, "--to", to, "--yes"], "");
+        let unsure =
+            installation.run(&["user", "transfer", "a@example.org", "--to", "b@example.org"], "a@example.org\n");
+        let said = String::from_utf8(unsure.stderr).unwrap();
+        assert!(unsure.status.code() == Some(2) && said.contains("--yes"), "a pipe is nobody who was asked: {said}");
         let said = give("a@example.org", "b@example.org");
         let said = String::from_utf8(said.stdout).unwrap();
         assert!(
             said.contains("b@example.org now has 1 tasks, 1 servers and 1 destinations of a@example.org"),
             "{said}"
         );
+        assert!(said.contains("has labels of its own that are the same: tag \"shared\""), "{said}");
         client.get(&path).await.expect(403);
         assert_eq!(give("a@example.org", "nobody@example.org").status.code(), Some(1));
         assert!(give("b@example.org", "a@example.org").status.success());

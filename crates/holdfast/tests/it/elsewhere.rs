@@ -18,12 +18,21 @@ pub struct Elsewhere {
 
 impl Elsewhere {
     pub async fn new() -> Self {
-        let installation = Installation::new(Engine::Sqlite).await;
+        Self::on(Engine::Sqlite).await
+    }
+
+    pub async fn on(engine: Engine) -> Self {
+        Self::with(engine, &[]).await
+    }
+
+    /// With settings of the service.
+    pub async fn with(engine: Engine, environment: &[(&str, &str)]) -> Self {
+        let installation = Installation::new(engine).await;
         installation
             .succeed(&["user", "create", "--email", "ada@example.org", "--name", "Ada"], "correct horse battery\n");
         let token = ["token", "create", "--user", "ada@example.org", "--name", "cli", "--all-scopes"];
         let token = installation.succeed(&token, "");
-        let service = installation.serve(&[]);
+        let service = installation.serve(environment);
         let client = service.client().with_token(&token);
         let ssh = SshServer::start();
         ssh.authorize(client.get("/api/ssh-key").await.data(200)["public_key"].as_str().unwrap());

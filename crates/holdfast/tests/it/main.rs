@@ -1,6 +1,8 @@
 //! The built binary, from the perspective of an operator.
 #![allow(clippy::print_stderr, reason = "tests that skip something print a message")]
 
+/// `apply`: secrets, refusals, and two of them at once.
+mod applying;
 /// Accounts, tokens and keys from the command line, while the service runs.
 mod commands;
 /// Configuration in a file: `apply` and `export --yaml`.
@@ -43,3 +45,5 @@ mod transfer;
 mod upgrade;
 /// Imports from Vanguard.
 mod vanguard;
+/// `--wait`: second attempts, limits, and services without a worker.
+mod waiting;

@@ -389,7 +389,7 @@ async fn an_export_keeps_usable_what_was_transferred() {
     home.installation.succeed(&create, &format!("{PASSWORD}\n"));
     // Whoever has a key of their own does not get the other one.
     sign_in_as(&home.service, HEIR).await.get("/api/ssh-key").await.expect(200);
-    home.installation.succeed(&["user", "transfer", EMAIL, "--to", HEIR], "");
+    home.installation.succeed(&["user", "transfer", EMAIL, "--to", HEIR, "--yes"], "");
     let file = home.files.path().join("everything.age");
     let file = file.to_str().unwrap();
     home.installation.succeed(&["export", "--output", file], "a long passphrase\n");

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::download;
 use super::follow::follow;
 use crate::commands::table::{bytes, list, text};
+use crate::commands::watch::Wait;
 use crate::commands::{confirm, watch};
 use crate::failure::Failure;
 use crate::output::Printer;
@@ -20,8 +21,8 @@ pub enum BackupAction {
     List { task: Option<String> },
     Show { id: i64 },
     Entries { id: i64, path: String },
-    Verify { id: i64, wait: bool },
-    Restore { id: i64, target: RestoreArguments, wait: bool },
+    Verify { id: i64, wait: Option<Wait> },
+    Restore { id: i64, target: RestoreArguments, wait: Option<Wait> },
     Download { id: i64, entry: Option<String>, output: PathBuf },
     Delete { id: i64, yes: bool },
 }
@@ -39,7 +40,7 @@ pub struct RestoreArguments {
 pub enum RunAction {
     List { backup: Option<String>, status: Option<String> },
     Show { id: i64 },
-    Watch { id: i64 },
+    Watch { id: i64, wait: Wait },
     Cancel { id: i64 },
 }
 
@@ -168,7 +169,7 @@ pub async fn runs(client: &Client, action: RunAction, printer: Printer) -> Resul
                 format!("{head}\n{}", text(&found["output"]).trim_end())
             });
         }
-        RunAction::Watch { id } => watch::run(client, id, printer.is_json).await?,
+        RunAction::Watch { id, wait } => watch::run(client, id, wait, printer.is_json).await?,
         RunAction::Cancel { id } => {
             client.post(&format!("{PATH}/{id}/cancel"), None).await?;
             printer.done("The run is being cancelled.");

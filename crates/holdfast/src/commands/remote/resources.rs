@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::words::{cells, columns, words};
 use crate::commands::table::{list, text};
+use crate::commands::watch::Wait;
 use crate::commands::{confirm, watch};
 use crate::failure::Failure;
 use crate::output::Printer;
@@ -33,7 +34,7 @@ pub enum ResourceAction {
     Check {
         name: String,
         check: &'static Check,
-        wait: bool,
+        wait: Option<Wait>,
     },
     /// Print the public SSH key.
     Key,
@@ -125,17 +126,17 @@ async fn run_check(
     kind: &'static ResourceKind,
     (name, path): (&str, &str),
     check: &Check,
-    wait: bool,
+    wait: Option<Wait>,
     printer: Printer,
 ) -> Result<(), Failure> {
     let at = |found: &Value, place: &str| found.pointer(place).cloned().unwrap_or(Value::Null);
-    let before = if wait { at(&client.get(path).await?, check.time) } else { Value::Null };
+    let before = if wait.is_some() { at(&client.get(path).await?, check.time) } else { Value::Null };
     let queued = client.post(&format!("{path}/{}", check.verb), None).await?;
-    if !wait {
+    let Some(wait) = wait else {
         printer.one(&queued, |_| format!("The {} of {name} has been queued.", check.verb));
         return Ok(());
-    }
-    let found = watch::until_some(async || {
+    };
+    let found = watch::until_some(wait, async || {
         let found = client.get(path).await?;
         Ok(Some(found).filter(|found| at(found, check.time) != before))
     })

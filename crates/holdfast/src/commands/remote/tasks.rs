@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::follow::follow;
 use crate::commands::table::{bytes, list, text};
+use crate::commands::watch::Wait;
 use crate::failure::Failure;
 use crate::output::Printer;
 
 pub enum TaskAction {
-    Run { task: String, wait: bool },
+    Run { task: String, wait: Option<Wait> },
     Pause { task: String },
     Resume { task: String },
     Cancel { task: String },

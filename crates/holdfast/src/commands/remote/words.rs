@@ -8,7 +8,7 @@ use crate::commands::table::text;
 /// The columns of a list of this kind.
 pub fn columns(kind: &ResourceKind) -> &'static [&'static str] {
     match kind.name {
-        name if name == TASKS.name => &["ID", "LABEL", "SOURCE", "SCHEDULE", "STATUS", "LAST RUN (UTC)"],
+        name if name == TASKS.name => &["ID", "LABEL", "SOURCE", "SCHEDULE", "STATUS", "LAST RUN (UTC)", "RESULT"],
         name if name == SERVERS.name => &["ID", "LABEL", "ADDRESS", "STATUS", "LAST CONTACT"],
         name if name == DESTINATIONS.name => &["ID", "LABEL", "TYPE", "STATUS", "LAST CHECK"],
         name if name == STREAMS.name => &["ID", "LABEL", "TYPE", "LAST DELIVERY"],
@@ -20,7 +20,8 @@ pub fn columns(kind: &ResourceKind) -> &'static [&'static str] {
 pub fn cells(kind: &ResourceKind, row: &Value) -> Vec<String> {
     let more = match kind.name {
         name if name == TASKS.name => {
-            vec![source(&row["source"]), schedule(&row["schedule"]), status(row), text(&row["last_run_utc_time"])]
+            let time = text(&row["last_run_utc_time"]);
+            vec![source(&row["source"]), schedule(&row["schedule"]), status(row), time, result(&row["last_run"])]
         }
         name if name == SERVERS.name => {
             let status = &row["status"];
@@ -72,6 +73,17 @@ fn status(row: &Value) -> String {
     if row["paused_at"].is_null() { text(&row["status"]) } else { "paused".to_owned() }
 }
 
+/// How a run ended, with the reason if it failed.
+fn result(run: &Value) -> String {
+    let status = text(&run["status"]);
+    match (run["error_code"].as_str(), run["warnings"].as_i64()) {
+        (Some(code), _) => format!("{status} ({code})"),
+        (None, Some(1)) => format!("{status} (1 warning)"),
+        (None, Some(warnings)) if warnings > 0 => format!("{status} ({warnings} warnings)"),
+        (None, _) => status,
+    }
+}
+
 fn address(connection: &Value) -> String {
     format!("{}@{}:{}", text(&connection["username"]), text(&connection["host"]), connection["port"])
 }
@@ -79,7 +91,7 @@ fn address(connection: &Value) -> String {
 fn task(found: &Value) -> String {
     format!(
         "{} (task {})\n  source       {}\n  schedule     {}\n  keeps        {}\n  encrypted    {}\n  \
-         status       {}\n  last run     {}",
+         status       {}\n  last run     {} {}",
         text(&found["label"]),
         text(&found["id"]),
         source(&found["source"]),
@@ -88,6 +100,7 @@ fn task(found: &Value) -> String {
         if found["has_encryption_password"] == true { "yes" } else { "no" },
         status(found),
         text(&found["last_run_utc_time"]),
+        result(&found["last_run"]),
     )
 }
 
