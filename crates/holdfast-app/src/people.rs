@@ -1,5 +1,7 @@
 //! Administration: accounts, invitations, registration and the state of the installation.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use holdfast_core::Secret;
 use holdfast_core::audit::AuditAction;
 use holdfast_core::ids::UserId;
@@ -11,6 +13,7 @@ use holdfast_store::{DbTime, settings};
 
 use crate::accounts::{self, OPEN, REGISTRATION};
 use crate::mailer::Mail;
+use crate::ownership::Preview;
 use crate::refusal::{Conflict, Missing};
 use crate::{App, AppError, Caller, Origin, Resource, Result, ownership, suspension, tokens};
 
@@ -170,6 +173,14 @@ pub async fn resume(app: &App, caller: &Caller, id: UserId) -> Result<()> {
     suspension::resume(app, &origin, &find(app, id).await?).await
 }
 
+/// What a transfer to this account would do, and to whom it would go.
+pub async fn preview_transfer(app: &App, caller: &Caller, id: UserId, email: &str) -> Result<(UserRow, Preview)> {
+    administrator(caller)?;
+    let (from, to) = (find(app, id).await?, tokens::user_by_email(app, email).await?);
+    let preview = ownership::preview(app, &from, &to).await?;
+    Ok((to, preview))
+}
+
 /// Transfers everything of a person to another account. Returns whose it is now.
 pub async fn transfer(app: &App, caller: &Caller, id: UserId, email: &str) -> Result<UserId> {
     let origin = administrator_origin(app, caller).await?;
@@ -196,6 +207,20 @@ pub async fn show_person(app: &App, caller: &Caller, id: UserId) -> Result<UserR
 async fn find(app: &App, id: UserId) -> Result<UserRow> {
     let found = users::find(&mut app.store.read().await?, id).await?;
     found.ok_or(AppError::Missing(Missing::Account))
+}
+
+/// The addresses of the accounts that these events belong to, without those that are gone.
+pub async fn list_emails(app: &App, caller: &Caller, events: &[EventRow]) -> Result<BTreeMap<UserId, String>> {
+    administrator(caller)?;
+    let ids: BTreeSet<UserId> = events.iter().filter_map(|event| event.user_id.map(UserId)).collect();
+    let mut tx = app.store.read().await?;
+    let mut emails = BTreeMap::new();
+    for id in ids {
+        if let Some(user) = users::find(&mut tx, id).await? {
+            emails.insert(id, user.email);
+        }
+    }
+    Ok(emails)
 }
 
 /// The audit log: the caller's own events, or everybody's if an administrator asks for them.

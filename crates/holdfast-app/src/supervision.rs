@@ -10,7 +10,7 @@ use holdfast_store::runs::{self, RunRow};
 use holdfast_store::servers::{self, ServerRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
 use holdfast_store::tasks::{self as task_rows, TaskFilter, TaskRow};
-use holdfast_store::users::{self, UserRow};
+use holdfast_store::users::{self, Statistics, UserRow};
 use holdfast_store::{Listing, Tx};
 
 use crate::people::{self, administrator, administrator_origin};
@@ -46,6 +46,26 @@ pub async fn show(app: &App, caller: &Caller, id: UserId) -> Result<Belongings> 
         servers: servers::list(&mut tx, &listing(SHOWN, Sort::Id)).await?,
         destinations: destinations::list(&mut tx, &listing(SHOWN, Sort::Id)).await?,
         runs: runs::list_long(&mut tx, &listing(RUNS_SHOWN, Sort::IdDescending)).await?,
+    })
+}
+
+/// What an administrator should know before acting on an account as a whole.
+pub struct AccountSummary {
+    pub user: UserRow,
+    pub figures: Statistics,
+    pub live_runs: i64,
+    /// Backups by destination.
+    pub stored: Vec<StoredRow>,
+}
+
+pub async fn summary(app: &App, caller: &Caller, id: UserId) -> Result<AccountSummary> {
+    let user = people::show_person(app, caller, id).await?;
+    let mut tx = app.store.read().await?;
+    Ok(AccountSummary {
+        figures: users::statistics(&mut tx, id, app.now()).await?,
+        live_runs: users::count_live_runs(&mut tx, id).await?,
+        stored: destinations::list_stored(&mut tx, id).await?,
+        user,
     })
 }
 

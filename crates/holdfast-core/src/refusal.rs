@@ -182,6 +182,8 @@ refusals! {
         OwnEmail = "own-email", "The {name} field must be your own address.";
         /// The name typed to confirm a deletion does not match.
         OtherName = "other-name", "This is not its name.";
+        /// As above, for an account, which is confirmed by its address.
+        OtherAddress = "other-address", "This is not its address.";
     }
 }
 

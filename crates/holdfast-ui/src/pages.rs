@@ -10,6 +10,7 @@ pub(crate) mod identity;
 pub(crate) mod notices;
 pub(crate) mod overview;
 pub(crate) mod person;
+pub(crate) mod person_acts;
 pub(crate) mod probe;
 pub(crate) mod restore;
 pub(crate) mod runs;

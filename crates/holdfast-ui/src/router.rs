@@ -7,8 +7,8 @@ use axum::{Router, middleware};
 use tower_http::compression::CompressionLayer;
 
 use crate::pages::{
-    account, administration, audit, backups, destinations, form_resource, identity, notices, overview, person, probe,
-    restore, runs, search, security, servers, sign_in, streams, tags, task_form, tasks,
+    account, administration, audit, backups, destinations, form_resource, identity, notices, overview, person,
+    person_acts, probe, restore, runs, search, security, servers, sign_in, streams, tags, task_form, tasks,
 };
 use crate::state::Ui;
 use crate::{assets, live, page};
@@ -26,11 +26,12 @@ pub fn router(ui: Arc<Ui>) -> Router {
         .route("/theme", post(sign_in::set_theme))
         .route("/administration", get(administration::show))
         .route("/administration/invite", post(administration::invite))
-        .route("/administration/registration", post(administration::set_registration))
+        .route(
+            "/administration/registration",
+            get(administration::ask_to_open_registration).post(administration::set_registration),
+        )
         .merge(person_pages())
         .route("/administration/people/{id}/link", post(administration::renew_link))
-        .route("/administration/people/{id}/admin", post(administration::set_admin))
-        .route("/administration/people/{id}/delete", get(administration::show_delete).post(administration::delete))
         .route("/assets/{name}", get(assets::show))
         .fallback(page::not_found)
         .method_not_allowed_fallback(page::not_found)
@@ -78,9 +79,8 @@ fn account_pages() -> Router<Arc<Ui>> {
 fn person_pages() -> Router<Arc<Ui>> {
     Router::new()
         .route("/administration/people/{id}", get(person::show))
-        .route("/administration/people/{id}/suspend", post(person::suspend))
         .route("/administration/people/{id}/resume", post(person::resume))
-        .route("/administration/people/{id}/transfer", post(person::transfer))
+        .route("/administration/people/{id}/{act}", get(person_acts::ask).post(person_acts::submit))
         .route("/administration/people/{id}/tasks/{task}/{act}", post(person::act_on_task))
         .route("/administration/people/{id}/runs/{run}/cancel", post(person::cancel_run))
 }

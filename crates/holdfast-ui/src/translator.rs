@@ -268,6 +268,7 @@ mod tests {
             "scope-",
             "deleted-",
             "said-",
+            "act-",
             "sign-",
             "problem-",
             "field-",

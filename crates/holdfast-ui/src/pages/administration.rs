@@ -21,7 +21,7 @@ use crate::page::{done, render};
 use crate::problem::{PageError, PageResult};
 use crate::session::SignedIn;
 use crate::state::Ui;
-use crate::view::{run_kind, state};
+use crate::view::{FormPage, run_kind, state};
 
 /// A worker that has not reported for this long counts as not responding. Workers report every minute.
 const SILENT_SECS: i64 = 180;
@@ -193,6 +193,24 @@ pub(crate) async fn invite(State(ui): State<Arc<Ui>>, person: SignedIn, form: Fo
     }
 }
 
+/// Asks before anybody may create an account.
+pub(crate) async fn ask_to_open_registration(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageResult {
+    people::show(&ui.app, &person.caller).await?;
+    let t = person.t();
+    let page = FormPage {
+        title: t.say("registration-open-title"),
+        intro: t.say("registration-open-means"),
+        action: "/administration/registration".to_owned(),
+        inside: Markup("<input type=\"hidden\" name=\"open\" value=\"true\">".to_owned()),
+        submit: t.say("admin-registration-do"),
+        up: Some(("/administration".to_owned(), t.say("nav-administration"))),
+        is_dangerous: true,
+        frame: person.frame(&ui, Section::Administration).await?,
+        ..FormPage::default()
+    };
+    Ok(page.show(StatusCode::OK))
+}
+
 pub(crate) async fn set_registration(State(ui): State<Arc<Ui>>, person: SignedIn, form: Form) -> PageResult {
     people::set_registration(&ui.app, &person.caller, form.text("open") == "true").await?;
     Ok(done("/administration", "saved"))
@@ -211,45 +229,6 @@ pub(crate) async fn renew_link(
 ) -> PageResult {
     let invitation = people::renew_link(&ui.app, &person.caller, parse(&id)?, &person.base_url).await?;
     page(&ui, &person, StatusCode::CREATED, None, Some(invitation)).await
-}
-
-pub(crate) async fn set_admin(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    people::set_admin(&ui.app, &person.caller, parse(&id)?, form.text("admin") == "true").await?;
-    Ok(done("/administration", "saved"))
-}
-
-pub(crate) async fn show_delete(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>) -> PageResult {
-    delete_page(&ui, &person, parse(&id)?, &Errors::default(), StatusCode::OK).await
-}
-
-async fn delete_page(ui: &Ui, person: &SignedIn, id: UserId, errors: &Errors, status: StatusCode) -> PageResult {
-    let user = people::show_person(&ui.app, &person.caller, id).await?;
-    let frame = person.frame(ui, Section::Administration).await?;
-    let t = person.t();
-    let address = format!("/administration/people/{id}");
-    let mut page = super::delete_page(frame, &user.email, &address, t.say("account-delete-means"), Vec::new(), errors);
-    page.up = Some(("/administration".to_owned(), t.say("nav-administration")));
-    Ok(page.show(status))
-}
-
-pub(crate) async fn delete(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let id = parse(&id)?;
-    let user = people::show_person(&ui.app, &person.caller, id).await?;
-    if let Some(errors) = super::wrong_name(&form, &user.email) {
-        return delete_page(&ui, &person, id, &errors, StatusCode::UNPROCESSABLE_ENTITY).await;
-    }
-    people::delete(&ui.app, &person.caller, id).await?;
-    Ok(done("/administration", "deleted"))
 }
 
 #[cfg(test)]

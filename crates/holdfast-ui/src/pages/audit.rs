@@ -1,11 +1,13 @@
 //! The audit log: who did what, from where.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use holdfast_app::people;
+use holdfast_core::ids::UserId;
 use holdfast_store::audit::EventRow;
 
 use crate::frame::{Frame, Section};
@@ -42,14 +44,17 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     rows.truncate(usize::try_from(people::EVENTS).unwrap_or(50));
     let all = if is_all { "all=true&" } else { "" };
     let older = rows.last().filter(|_| has_more).map(|row| format!("/audit?{all}before={}", row.id));
+    let emails = if is_all { people::list_emails(&ui.app, &person.caller, &rows).await? } else { BTreeMap::new() };
     let t = person.t();
+    // Of an account that is gone, only the number is left.
+    let user = |id: UserId| emails.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
     let line = |row: EventRow| Line {
         at: person.reader.exactly(row.at.0),
         action: t.find(&action_key(&row.action)).unwrap_or(row.action),
         detail: row.detail,
         actor: row.actor,
         address: row.address.unwrap_or_default(),
-        user: row.user_id.map(|id| id.to_string()).unwrap_or_default(),
+        user: row.user_id.map(|id| user(UserId(id))).unwrap_or_default(),
     };
     let frame = person.frame(&ui, if is_all { Section::Administration } else { Section::Account }).await?;
     let page = AuditPage { frame, is_all, events: rows.into_iter().map(line).collect(), older };

@@ -35,6 +35,8 @@ struct Line {
     title: String,
     state: Markup,
     answer: String,
+    /// When delivery is tried again.
+    next: Option<Markup>,
     can_retry: bool,
 }
 
@@ -52,12 +54,14 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
             NoticeStatus::Undelivered => "failed",
             NoticeStatus::Pending | NoticeStatus::Superseded => "",
         };
+        let is_retried = row.status == NoticeStatus::Pending && row.tries > 0;
         Line {
             id: row.id.0,
             at: person.reader.when(row.created_at.0),
             title: row.title,
             state: state(class, &t.say(&format!("notice-{}", row.status.as_str()))),
             answer: row.answer.unwrap_or_default(),
+            next: row.next_try_at.filter(|_| is_retried).map(|at| person.reader.when(at.0)),
             can_retry: row.status == NoticeStatus::Undelivered,
         }
     };
@@ -91,6 +95,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         title: hostile.into(),
         state: state("failed", "undelivered"),
         answer: hostile.into(),
+        next: Some(Markup("<time>soon</time>".into())),
         can_retry: true,
     };
     let list = |notices| NoticesPage {

@@ -118,31 +118,10 @@ fn cut<T>(person: &SignedIn, page: &Page<T>) -> String {
     person.t().with2("person-shown", "shown", reader.number(shown), "total", reader.number(page.total))
 }
 
-pub(crate) async fn suspend(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    _: Form,
-) -> PageResult {
-    let id = parse_person(&id)?;
-    people::suspend(&ui.app, &person.caller, id).await?;
-    Ok(done(&address(id), "saved"))
-}
-
 pub(crate) async fn resume(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
     let id = parse_person(&id)?;
     people::resume(&ui.app, &person.caller, id).await?;
     Ok(done(&address(id), "saved"))
-}
-
-pub(crate) async fn transfer(
-    State(ui): State<Arc<Ui>>,
-    person: SignedIn,
-    Path(id): Path<String>,
-    form: Form,
-) -> PageResult {
-    let to = people::transfer(&ui.app, &person.caller, parse_person(&id)?, &form.text("to")).await?;
-    Ok(done(&address(to), "saved"))
 }
 
 pub(crate) async fn act_on_task(

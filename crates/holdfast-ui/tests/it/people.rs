@@ -97,15 +97,16 @@ on_both_engines! {
         bob.get("/sign-in").await;
         assert_eq!(bob.submit("/register", &register).await.status, 404);
         assert_eq!(eve.submit("/administration/registration", &[("open", "true")]).await.status, 403);
-        admin.get("/administration").await;
+        assert!(admin.get("/administration/registration").await.text.contains("Open registration?"));
         admin.submit("/administration/registration", &[("open", "true")]).await;
         bob.get("/register").await;
         assert_eq!(bob.submit("/register", &register).await.header("location"), Some("/"));
         assert_eq!(bob.get("/administration").await.status, 403, "nobody registers as an administrator");
 
         // The last administrator cannot be removed; with another one it is possible.
-        assert_eq!(admin.submit("/administration/people/1/admin", &[("admin", "false")]).await.status, 409);
-        assert_eq!(admin.submit("/administration/people/2/admin", &[("admin", "true")]).await.status, 303);
+        assert_eq!(admin.submit("/administration/people/1/make-ordinary", &[]).await.status, 409);
+        assert!(admin.get("/administration/people/1/make-ordinary").await.text.contains("give you the rights back"));
+        assert_eq!(admin.submit("/administration/people/2/make-administrator", &[]).await.status, 303);
         assert_eq!(eve.get("/administration").await.status, 200);
         let own = [("email", "ada@example.org"), ("password", PASSWORD)];
         admin.get("/account/delete").await;
@@ -113,14 +114,19 @@ on_both_engines! {
         assert_eq!(admin.submit("/account/delete", &own).await.status, 303);
         assert_eq!(admin.get("/account").await.status, 303);
         eve.get("/administration").await;
-        assert_eq!(eve.submit("/administration/people/3/delete", &[("name", "bob@example.org")]).await.status, 303);
+        let page = eve.get("/administration/people/3/delete").await.text;
+        assert!(page.contains("Delete the account bob@example.org?") && !page.contains("your tasks"), "{page}");
+        let other = eve.submit("/administration/people/3/delete", &[("name", "bob")]).await;
+        assert!(other.status == 422 && other.text.contains("The address does not match."), "{}", other.text);
+        let gone = eve.submit("/administration/people/3/delete", &[("name", "Bob@example.org")]).await;
+        assert_eq!(gone.header("location"), Some("/administration?said=person-deleted"));
         assert_eq!(bob.get("/").await.status, 303, "gone with the session");
     }
 
     async fn administrators_see_and_stop_what_others_have(app: TestApp) {
         app.admin("root").await;
         let ada = app.user("ada").await;
-        app.user("eve").await;
+        let eve = app.user("eve").await;
         let task = ada.task().await;
         let (mut root, mut own) = (signed_in(&app, "root").await, signed_in(&app, "ada").await);
         assert!(root.get("/administration").await.text.contains("href=\"/administration/people/2\""));
@@ -147,6 +153,7 @@ on_both_engines! {
         assert_eq!(root.submit(&format!("{base}/tasks/{task}/delete"), &[]).await.status, 404);
 
         assert_eq!(root.submit("/administration/people/1/suspend", &[]).await.status, 409, "not oneself");
+        assert!(root.get(&format!("{base}/suspend")).await.text.contains("Suspend ada@example.org?"));
         assert_eq!(root.submit(&format!("{base}/suspend"), &[]).await.status, 303);
         assert!(root.get(base).await.text.contains("Nobody can sign in to this account"));
         assert_eq!(own.get("/").await.status, 303, "signed out");
@@ -158,11 +165,17 @@ on_both_engines! {
         let mut ada_again = signed_in(&app, "ada").await;
         assert_eq!(ada_again.get("/").await.status, 200);
 
-        let given = root.submit(&format!("{base}/transfer"), &[("to", "Eve@example.org")]).await;
-        assert_eq!(given.header("location"), Some("/administration/people/3?said=saved"));
+        eve.task().await;
+        let asked = root.get(&format!("{base}/transfer?to=Eve%40example.org")).await.text;
+        assert!(asked.contains("Transfer everything of ada@example.org to eve@example.org?"), "{asked}");
+        assert!(asked.contains("Both accounts use these names") && asked.contains("web files"), "{asked}");
+        let typed = |name| [("to", "Eve@example.org"), ("name", name)];
+        assert_eq!(root.submit(&format!("{base}/transfer"), &typed("eve@example.org")).await.status, 422);
+        let given = root.submit(&format!("{base}/transfer"), &typed("ada@example.org")).await;
+        assert_eq!(given.header("location"), Some("/administration/people/3?said=account-transferred"));
         assert!(root.get("/administration/people/3").await.text.contains("web files"));
         ada.client.get(&format!("/api/backup-tasks/{task}")).await.expect(403);
-        assert_eq!(root.submit(&format!("{base}/transfer"), &[("to", "nobody@example.org")]).await.status, 404);
+        assert_eq!(root.submit(&format!("{base}/transfer"), &[("to", "nobody@example.org"), ("name", "ada@example.org")]).await.status, 404);
         let mut eve = signed_in(&app, "eve").await;
         assert!(eve.get(&format!("/tasks/{task}")).await.text.contains("web files"));
         assert_eq!(eve.get(base).await.status, 403);

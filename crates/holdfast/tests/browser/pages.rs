@@ -64,6 +64,8 @@ async fn set_up(stage: &Stage) -> Vec<String> {
         "/account/delete",
         "/administration",
         "/administration/people/1",
+        "/administration/people/1/make-ordinary",
+        "/administration/registration",
         "/search?q=w",
     ];
     let mut paths: Vec<String> = fixed.iter().map(|path| (*path).to_owned()).collect();
