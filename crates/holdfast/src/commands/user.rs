@@ -96,14 +96,19 @@ pub async fn run(settings: &Settings, command: UserCommand, printer: Printer) ->
 
 fn tell(user: &UserRow) {
     let role = if user.is_admin { "admin" } else { "user" };
-    let otp = if user.totp_sealed.is_some() { "two-factor" } else { "password" };
+    let sign_in = match (&user.password_hash, &user.totp_sealed) {
+        (_, Some(_)) => "two-factor",
+        (Some(_), None) => "password",
+        // Nobody has opened the link to it, or they sign in with another service.
+        (None, None) => "no password",
+    };
     let state = if user.suspended_at.is_some() { "\tsuspended" } else { "" };
-    say!("{}\t{}\t{}\t{role}\t{otp}\t{}{state}", user.id, user.email, user.name, user.timezone);
+    say!("{}\t{}\t{}\t{role}\t{sign_in}\t{}{state}", user.id, user.email, user.name, user.timezone);
 }
 
 fn account(user: &UserRow) -> Value {
     json!({"id": user.id.0, "email": user.email, "name": user.name, "is_admin": user.is_admin,
-        "has_two_factor": user.totp_sealed.is_some(), "timezone": user.timezone,
+        "has_two_factor": user.totp_sealed.is_some(), "has_password": user.password_hash.is_some(), "timezone": user.timezone,
         "is_suspended": user.suspended_at.is_some()})
 }
 
