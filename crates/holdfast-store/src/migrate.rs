@@ -55,6 +55,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(27, "0027_transferred_accounts.sql"),
     migration!(28, "0028_totals.sql"),
     migration!(29, "0029_lists.sql"),
+    migration!(30, "0030_statistics.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

@@ -56,7 +56,8 @@ impl Service {
             .expect("it starts");
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
         let base_url = format!("http://{address}");
-        while http.get(format!("{base_url}/readyz")).send().await.is_err() {
+        // It answers before it is ready.
+        while !http.get(format!("{base_url}/readyz")).send().await.is_ok_and(|answer| answer.status().is_success()) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let mut service = Self { child, base_url, http, cookie: String::new() };

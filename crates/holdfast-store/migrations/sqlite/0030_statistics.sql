@@ -1,0 +1,1 @@
+-- PostgreSQL gets figures about an expression. SQLite chooses indexes without any.
