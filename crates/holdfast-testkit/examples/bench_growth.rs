@@ -222,7 +222,7 @@ fn statements(database: &Database, Size { runs, backups }: Size) -> Vec<String> 
         format!("INSERT INTO backup_destinations (user_id, label, search_label, kind, spec, status, created_at, updated_at)
             VALUES (1, 'disk', 'disk', 'local', '{{\"type\":\"local\"}}', 'unknown', {now}, {now})"),
         format!("INSERT INTO notification_streams (user_id, label, search_label, kind, value_sealed, on_success, on_failure,
-            created_at, updated_at) VALUES (1, 'chat', 'chat', 'webhook', '', FALSE, TRUE, {now}, {now})"),
+            created_at, updated_at) VALUES (1, 'chat', 'chat', 'email', NULL, FALSE, TRUE, {now}, {now})"),
         format!(r#"INSERT INTO backup_tasks (user_id, remote_server_id, backup_destination_id, label, search_label, kind, spec,
             frequency, streams_count, tags_count,
             next_run_at, last_run_at, created_at, updated_at, last_status, last_error_code, last_success_at, proven_at)

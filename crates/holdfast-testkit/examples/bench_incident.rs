@@ -111,6 +111,7 @@ async fn make_tasks(client: &Client, ssh: &SshServer, hook: &Receiver, port: u16
             "type": "files",
             "source_path": source,
             "frequency": "daily",
+            "time_to_run_at": "03:00",
             "notification_stream_ids": [stream],
         });
         client.post("/api/backup-tasks", task).await.id(201);
