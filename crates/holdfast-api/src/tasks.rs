@@ -111,6 +111,9 @@ pub(crate) struct ScheduleResource {
     timezone: Option<String>,
     /// By how many minutes runs may be earlier or later than that.
     spread_minutes: i64,
+    /// `HH:MM` in `timezone`: scheduled runs start only between this time and `window_end`; null means at any time.
+    window_start: Option<String>,
+    window_end: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -184,6 +187,8 @@ fn schedule(schedule: &Schedule, viewer: &Viewer<'_>) -> ScheduleResource {
         time_to_run_at: schedule.time.map(|time| time.to_string()),
         timezone: schedule.zone.as_ref().map(|zone| zone.name().to_owned()),
         spread_minutes: schedule.spread.map_or(0, Spread::minutes),
+        window_start: schedule.window.map(|window| window.start().to_string()),
+        window_end: schedule.window.map(|window| window.end().to_string()),
     }
 }
 

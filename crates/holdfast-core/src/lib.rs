@@ -42,7 +42,9 @@ pub mod stream;
 pub mod tag;
 pub mod task;
 pub mod task_health;
+mod time_of_day;
 pub mod user;
+mod window;
 
 pub use jiff::Timestamp;
 pub use secret::Secret;

@@ -277,6 +277,7 @@ mod tests {
             cron: Cron::read(text),
             zone: None,
             spread: None,
+            window: None,
         };
         let success = at("2025-03-03T03:04:00Z");
         assert_eq!(overdue_at(&cron("0 3 * * *"), success), Some(at("2025-03-04T15:00:00Z")));
@@ -294,6 +295,7 @@ mod tests {
             cron: Cron::read("0 * * * *"),
             zone: None,
             spread: None,
+            window: None,
         };
         let now = at("2025-03-03T03:04:00Z");
         let right = overdue_at(&hourly, now).unwrap();

@@ -152,6 +152,7 @@ refusals! {
         Unknown = "unknown", "The {name} field is unknown.";
         QuietTime = "quiet-time", "The {field} field must be a time like 22:00.";
         QuietHours = "quiet-hours", "The quiet hours must not end when they begin.";
+        Window = "window", "The window must not end when it begins.";
         Future = "future", "The {name} field must be a date after now.";
         Cron = "cron", "The {name} field must be a valid cron expression of five fields.";
         CronNeverDue = "cron-never-due", "The {name} field must name a time that comes.";

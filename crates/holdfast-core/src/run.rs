@@ -58,7 +58,7 @@ impl RunStatus {
     pub fn ended(failure: Option<FailureCode>) -> Self {
         match failure {
             None => Self::Successful,
-            Some(FailureCode::Cancelled) => Self::Cancelled,
+            Some(FailureCode::Cancelled | FailureCode::WindowClosed) => Self::Cancelled,
             Some(_) => Self::Failed,
         }
     }
@@ -174,6 +174,16 @@ string_enum! {
     Trigger { Schedule = "schedule", Manual = "manual", Webhook = "webhook", CatchUp = "catch-up" }
 }
 
+impl Trigger {
+    /// Whether the run waits for the window of its task. What somebody requests starts at once.
+    pub fn is_bound_to_window(self) -> bool {
+        match self {
+            Self::Schedule | Self::CatchUp => true,
+            Self::Manual | Self::Webhook => false,
+        }
+    }
+}
+
 string_enum! {
     /// What a task is doing at the moment. Whether it is paused is a field of its own.
     TaskStatus { Ready = "ready", Running = "running" }
@@ -230,6 +240,7 @@ string_enum! {
         DatabaseAway = "database_away",
         Missed = "missed",
         Skipped = "skipped",
+        WindowClosed = "window_closed",
         NotSupported = "not_supported",
         Internal = "internal",
     }
@@ -299,6 +310,7 @@ impl FailureCode {
             | Self::DatabaseAway
             | Self::Missed
             | Self::Skipped
+            | Self::WindowClosed
             | Self::NotSupported
             | Self::Internal => Blame::Service,
         }
@@ -349,6 +361,7 @@ impl FailureCode {
             | Self::Cancelled
             | Self::Missed
             | Self::Skipped
+            | Self::WindowClosed
             | Self::NotSupported
             | Self::Internal => false,
         }
@@ -423,6 +436,7 @@ impl FailureCode {
             }
             Self::Missed => "See why the service was not running at that time.",
             Self::Skipped => "Let the task run less often if this keeps happening.",
+            Self::WindowClosed => "Make the window longer, or give the workers more room, if this keeps happening.",
             Self::NotSupported => "Holdfast does not support that.",
             Self::Internal => "This is a bug in Holdfast. See its log for details.",
         }

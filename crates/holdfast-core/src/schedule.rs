@@ -4,9 +4,12 @@
 //! zone, a time that the clocks skip runs right after the gap, and one that they show twice runs once. The user's own
 //! time zone only determines how times are shown.
 
-use jiff::civil::{Date, Time, Weekday};
+use jiff::civil::{Date, Weekday};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp, ToSpan};
+
+pub use crate::time_of_day::TimeOfDay;
+pub use crate::window::Window;
 
 string_enum! {
     /// How often a task runs. `custom` is a cron expression without a named frequency.
@@ -16,48 +19,6 @@ string_enum! {
         Weekly = "weekly",
         Monthly = "monthly",
         Custom = "custom",
-    }
-}
-
-/// A time of day to the minute, written `HH:MM`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeOfDay {
-    hour: i8,
-    minute: i8,
-}
-
-impl TimeOfDay {
-    pub const MIDNIGHT: Self = Self { hour: 0, minute: 0 };
-
-    /// Strictly two digits, a colon, two digits.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (hour, minute) = text.split_once(':')?;
-        let two = |part: &str| (part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit())).then(|| part.parse().ok());
-        let (hour, minute): (i8, i8) = (two(hour)??, two(minute)??);
-        (hour < 24 && minute < 60).then_some(Self { hour, minute })
-    }
-
-    /// The same time of day on a clock that is ahead of this one by `offset_secs`.
-    #[must_use]
-    pub fn shifted(self, offset_secs: i32) -> Self {
-        const DAY: i32 = 24 * 60;
-        let minutes = (i32::from(self.hour) * 60 + i32::from(self.minute) + offset_secs.div_euclid(60)).rem_euclid(DAY);
-        Self { hour: (minutes / 60) as i8, minute: (minutes % 60) as i8 }
-    }
-
-    fn of(at: Timestamp) -> Self {
-        let at = at.to_zoned(TimeZone::UTC);
-        Self { hour: at.hour(), minute: at.minute() }
-    }
-
-    pub(crate) fn to_time(self) -> Time {
-        Time::constant(self.hour, self.minute, 0, 0)
-    }
-}
-
-impl std::fmt::Display for TimeOfDay {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:02}:{:02}", self.hour, self.minute)
     }
 }
 
@@ -159,6 +120,8 @@ pub struct Schedule {
     pub zone: Option<Zone>,
     /// Shifts every slot, so that tasks with the same time do not start together.
     pub spread: Option<Spread>,
+    /// Slots outside of it wait until it opens.
+    pub window: Option<Window>,
 }
 
 /// A shift of all slots of a task by the same time, up to a number of minutes in either direction.
@@ -214,8 +177,30 @@ impl Schedule {
         self.zone.as_ref().map_or(TimeZone::UTC, |zone| zone.rules.clone())
     }
 
-    /// The first slot later than `after`; `None` if there is none.
+    /// The first slot later than `after`; `None` if there is none. All slots that come while the window is closed are one
+    /// slot, when it opens.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
+        let Some(window) = self.window else { return self.next_wanted(after) };
+        let zone = self.rules();
+        let from = match window.closed_since(after, &zone) {
+            Some(closed) => closed.checked_sub(SignedDuration::from_micros(1)).ok()?,
+            None => after,
+        };
+        window.open_from(self.next_wanted(from)?, &zone)
+    }
+
+    /// `at`, or when the window opens if it is closed then: scheduled runs do not start before.
+    pub fn may_start_from(&self, at: Timestamp) -> Timestamp {
+        self.window.and_then(|window| window.open_from(at, &self.rules())).unwrap_or(at)
+    }
+
+    /// When the window closes that is open at `at`.
+    pub(crate) fn closes_after(&self, at: Timestamp) -> Option<Timestamp> {
+        self.window?.closes_after(at, &self.rules())
+    }
+
+    /// The first slot later than `after`, as if there were no window.
+    fn next_wanted(&self, after: Timestamp) -> Option<Timestamp> {
         let Some(spread) = self.spread else { return self.next_nominal(after) };
         let shift = spread.shift();
         self.next_nominal(after.checked_sub(shift).ok()?)?.checked_add(shift).ok()
@@ -251,7 +236,7 @@ impl Schedule {
         let today = after.to_zoned(zone.clone()).date();
         let at = |date: Date| instant(&zone, date, time);
         match self.frequency {
-            Frequency::Hourly => next_minute_of_hour(after, time.minute, zone.to_offset(after).seconds()),
+            Frequency::Hourly => next_minute_of_hour(after, time.minute(), zone.to_offset(after).seconds()),
             Frequency::Daily | Frequency::Custom => first_after(after, [today, today.tomorrow().ok()?].map(at)),
             Frequency::Weekly => {
                 let weekday = weekday_of(self.day_of_week);
@@ -336,6 +321,7 @@ mod tests {
             cron: None,
             zone: None,
             spread: None,
+            window: None,
         }
     }
 
@@ -443,6 +429,29 @@ mod tests {
     }
 
     #[test]
+    fn slots_outside_the_window_wait_until_it_opens() {
+        let window = |schedule: Schedule, start: &str, end: &str| {
+            let times = [start, end].map(|text| TimeOfDay::parse(text).unwrap());
+            in_zone(Schedule { window: Window::new(times[0], times[1]), ..schedule }, "Europe/Berlin")
+        };
+        let hourly = window(schedule(Frequency::Hourly, "00:30"), "22:00", "01:00");
+        let expected = ["03-04 22:00 CET", "03-04 22:30 CET", "03-04 23:30 CET", "03-05 00:30 CET", "03-05 22:00 CET"];
+        assert_eq!(shown(&hourly, "2025-03-04T12:00:00Z", 5), expected);
+        assert_eq!(shown(&hourly, "2025-03-04T21:59:59Z", 1), ["03-04 23:30 CET"], "asked while it is open");
+        let daily = window(schedule(Frequency::Daily, "12:00"), "22:00", "06:00");
+        assert_eq!(shown(&daily, "2025-03-04T12:00:00Z", 2), ["03-04 22:00 CET", "03-05 22:00 CET"]);
+        let weekly = window(schedule(Frequency::Weekly, "06:00"), "22:00", "06:00");
+        assert_eq!(shown(&weekly, "2025-03-04T12:00:00Z", 2), ["03-05 22:00 CET", "03-12 22:00 CET"], "the end is out");
+        let inside = window(schedule(Frequency::Daily, "23:00"), "22:00", "06:00");
+        assert_eq!(shown(&inside, "2025-03-04T12:00:00Z", 2), ["03-04 23:00 CET", "03-05 23:00 CET"]);
+        let minutely = window(cron("* * * * *"), "03:00", "03:02");
+        let expected = ["03-05 03:00 CET", "03-05 03:01 CET", "03-06 03:00 CET"];
+        assert_eq!(shown(&minutely, "2025-03-04T12:00:00Z", 3), expected);
+        assert_eq!(weekly.may_start_from(at("2025-03-05T12:00:00Z")), at("2025-03-05T21:00:00Z"));
+        assert_eq!(weekly.may_start_from(at("2025-03-05T22:00:00Z")), at("2025-03-05T22:00:00Z"));
+    }
+
+    #[test]
     fn slots_are_spread_over_less_than_half_their_period() {
         let now = at("2025-03-04T12:00:00Z");
         let most = |schedule: Schedule| schedule.most_spread(now);
@@ -518,14 +527,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn times_of_day_are_strict() {
-        for bad in ["", "7:00", "07:0", "24:00", "00:60", "07:00:00", "+7:00", " 07:00", "0７:00"] {
-            assert_eq!(TimeOfDay::parse(bad), None, "{bad}");
-        }
-        assert_eq!(TimeOfDay::parse("07:05").unwrap().to_string(), "07:05");
-    }
-
     proptest! {
         #[test]
         fn the_next_slot_is_later_and_nothing_lies_between(
@@ -538,14 +539,23 @@ mod tests {
             kind in 0usize..4,
             spread in 0i64..30,
             seed in any::<i64>(),
+            opens in 0i8..24,
+            closes in 0i8..24,
         ) {
             let frequency = Frequency::ALL[kind];
-            let time = Some(TimeOfDay { hour, minute });
+            let time = TimeOfDay::parse(&format!("{hour:02}:{minute:02}"));
             let spread = Spread::new(spread, seed);
-            let schedule = Schedule { frequency, time, day_of_week, day_of_month, cron: None, zone: None, spread };
+            let schedule = Schedule { frequency, time, day_of_week, day_of_month, cron: None, zone: None, spread, window: None };
             let now = clock::from_micros(second * 1_000_000 + micros);
             let next = schedule.next_after(now).unwrap();
             prop_assert!(next > now);
+            let [opens, closes] = [opens, closes].map(|hour| TimeOfDay::parse(&format!("{hour:02}:15")).unwrap());
+            let zone = Zone::parse("Europe/Berlin");
+            let windowed = Schedule { window: Window::new(opens, closes), zone, ..schedule.clone() };
+            let waiting = windowed.next_after(now).unwrap();
+            prop_assert!(waiting > now);
+            prop_assert_eq!(windowed.may_start_from(waiting), waiting, "the window is open");
+            prop_assert_eq!(windowed.next_after(clock::from_micros(waiting.as_microsecond() - 1)), Some(waiting));
             // Asking from just before the slot finds it again, so none was passed over.
             prop_assert_eq!(schedule.next_after(clock::from_micros(next.as_microsecond() - 1)), Some(next));
             let longest_days = match frequency { Frequency::Hourly => 1, Frequency::Daily => 1, Frequency::Weekly => 7, _ => 31 };

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::fields::{DefaultValue, FieldSpec};
 use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
-use crate::schedule::{self, Cron, CronError, Frequency, Schedule, Spread, TimeOfDay, Zone};
+use crate::schedule::{self, Cron, CronError, Frequency, Schedule, Spread, TimeOfDay, Window, Zone};
 use crate::{limits, random, rules};
 
 const FREQUENCY: FieldSpec = FieldSpec::choice("frequency", &["hourly", "daily", "weekly", "monthly"])
@@ -41,16 +41,30 @@ const SPREAD: FieldSpec = FieldSpec::integer("spread_minutes", 0, Spread::MOST_M
     )
     .default_to(DefaultValue::Integer(0))
     .shown_at("/schedule/spread_minutes");
+const WINDOW_START: FieldSpec = FieldSpec::line("window_start", 5)
+    .about(
+        "`HH:MM` in the time zone of the task. Scheduled runs and their retries start only between this time and \
+         `window_end`, across midnight if that is earlier; those that are due outside wait until the window opens, and a \
+         task has one run then. Runs that somebody requests start at once, and a run that is still in progress when the \
+         window closes goes on. Null, together with `window_end`, is any time.",
+    )
+    .pattern("^([01][0-9]|2[0-3]):[0-5][0-9]$")
+    .shown_at("/schedule/window_start");
+const WINDOW_END: FieldSpec = FieldSpec::line("window_end", 5)
+    .about("`HH:MM`, when the window closes; needed with `window_start`.")
+    .pattern("^([01][0-9]|2[0-3]):[0-5][0-9]$")
+    .shown_at("/schedule/window_end");
 /// Chosen here and only stored: requests do not contain it.
 const SPREAD_SEED: &str = "spread_seed";
 
-pub const FIELDS: &[FieldSpec] = &[FREQUENCY, TIME, DAY_OF_WEEK, DAY_OF_MONTH, CRON, TIMEZONE, SPREAD];
+pub const FIELDS: &[FieldSpec] =
+    &[FREQUENCY, TIME, DAY_OF_WEEK, DAY_OF_MONTH, CRON, TIMEZONE, SPREAD, WINDOW_START, WINDOW_END];
 
 impl Schedule {
     pub fn check(errors: &mut Errors, input: &Input, current: Option<&Self>, now: Timestamp) -> Option<Self> {
         let cron = check_cron(errors, input, current.and_then(|was| was.cron.as_ref()), now);
         let frequency = check_frequency(errors, input, current.map(|was| was.frequency), cron.is_some());
-        let time = check_time(errors, input, current.and_then(|was| was.time));
+        let time = check_time(&TIME, errors, input, current.and_then(|was| was.time));
         let needs_time = cron.is_none() && !matches!(frequency, None | Some(Frequency::Hourly | Frequency::Custom));
         if needs_time && time.is_none() && !errors.has(TIME.name) {
             errors.add(TIME.name, Rule::Required);
@@ -64,7 +78,8 @@ impl Schedule {
             SPREAD.checked_integer(errors, input, current.and_then(|was| was.spread).map_or(0, Spread::minutes));
         let seed = current.and_then(|was| was.spread).map_or_else(|| i64::from_ne_bytes(random::bytes()), Spread::seed);
         let spread = Spread::new(minutes, seed);
-        let schedule = Self { frequency: frequency?, time, day_of_week, day_of_month, cron, zone, spread };
+        let window = check_window(errors, input, current.and_then(|was| was.window));
+        let schedule = Self { frequency: frequency?, time, day_of_week, day_of_month, cron, zone, spread, window };
         if let Some(spread) = schedule.spread
             && spread.minutes() > schedule.most_spread(now)
         {
@@ -81,6 +96,8 @@ impl Schedule {
         values.set(CRON.name, self.cron.as_ref().map(Cron::as_str));
         values.set(TIMEZONE.name, self.zone.as_ref().map(Zone::name));
         values.set(SPREAD.name, self.spread.map_or(0, Spread::minutes));
+        values.set(WINDOW_START.name, self.window.map(|window| window.start().to_string()));
+        values.set(WINDOW_END.name, self.window.map(|window| window.end().to_string()));
         if let Some(spread) = self.spread {
             values.set(SPREAD_SEED, spread.seed());
         }
@@ -101,15 +118,18 @@ impl Schedule {
             // A zone that no longer exists is read as UTC: a failure here would hide the other tasks.
             zone: stored.text(TIMEZONE.name).value().and_then(|name| Zone::parse(name)),
             spread: read_spread(stored),
+            window: read_window(stored),
         })
     }
 
     /// Whether the stored values are valid; an import accepts nothing else.
     pub fn is_sound(stored: &Input) -> bool {
-        let has_time = stored.text(TIME.name).value().is_none_or(|text| TimeOfDay::parse(text).is_some());
+        let is_time =
+            |field: &FieldSpec| stored.text(field.name).value().is_none_or(|text| TimeOfDay::parse(text).is_some());
+        let has_times = [TIME, WINDOW_START, WINDOW_END].iter().all(is_time);
         let has_zone = stored.text(TIMEZONE.name).value().is_none_or(|name| Zone::parse(name).is_some());
         let has_spread = stored.integer(SPREAD.name).value().is_none() || SPREAD.is_within(stored);
-        has_time && has_zone && has_spread && DAY_OF_WEEK.is_within(stored) && DAY_OF_MONTH.is_within(stored)
+        has_times && has_zone && has_spread && DAY_OF_WEEK.is_within(stored) && DAY_OF_MONTH.is_within(stored)
     }
 }
 
@@ -119,18 +139,43 @@ fn read_spread(stored: &Input) -> Option<Spread> {
     Spread::new(minutes, stored.integer(SPREAD_SEED).value().copied().unwrap_or(0))
 }
 
-fn check_time(errors: &mut Errors, input: &Input, current: Option<TimeOfDay>) -> Option<TimeOfDay> {
-    match TIME.text(input) {
+/// What older rows do not have.
+fn read_window(stored: &Input) -> Option<Window> {
+    let time = |field: &FieldSpec| TimeOfDay::parse(stored.text(field.name).value()?);
+    Window::new(time(&WINDOW_START)?, time(&WINDOW_END)?)
+}
+
+fn check_time(field: &FieldSpec, errors: &mut Errors, input: &Input, current: Option<TimeOfDay>) -> Option<TimeOfDay> {
+    match field.text(input) {
         Field::Absent => return current,
         Field::Null => {}
-        Field::WrongType => errors.add(TIME.name, Rule::Text),
+        Field::WrongType => errors.add(field.name, Rule::Text),
         Field::Value(text) => {
             let time = TimeOfDay::parse(&text);
             if time.is_none() {
-                errors.add(TIME.name, Rule::TimeOfDay);
+                errors.add(field.name, Rule::TimeOfDay);
             }
             return time;
         }
+    }
+    None
+}
+
+/// A window has both times, and they differ.
+fn check_window(errors: &mut Errors, input: &Input, current: Option<Window>) -> Option<Window> {
+    let start = check_time(&WINDOW_START, errors, input, current.map(Window::start));
+    let end = check_time(&WINDOW_END, errors, input, current.map(Window::end));
+    let (missing, rule) = match (start, end) {
+        (None, None) => return None,
+        (Some(start), Some(end)) => match Window::new(start, end) {
+            Some(window) => return Some(window),
+            None => (WINDOW_END.name, Rule::Window),
+        },
+        (Some(_), None) => (WINDOW_END.name, Rule::Required),
+        (None, Some(_)) => (WINDOW_START.name, Rule::Required),
+    };
+    if !errors.has(missing) {
+        errors.add(missing, rule);
     }
     None
 }

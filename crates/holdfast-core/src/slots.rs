@@ -29,7 +29,9 @@ pub struct Due {
     pub next: Option<Timestamp>,
 }
 
-/// Decides what to do about a task whose next slot was `slot`, which is not later than `now`.
+/// Decides what to do about a task whose next slot was `slot`, which is not later than `now`. Outside of the task's
+/// window nothing runs: the newest slot then runs when the window opens, unless the schedule has another slot before the
+/// window closes again, which serves as well.
 pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
     let before = |seconds: i64| clock::from_micros(now.as_microsecond() - seconds * 1_000_000);
     let (mut passed, mut dropped) = (Vec::new(), None);
@@ -39,10 +41,16 @@ pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
             break;
         }
     }
-    let run = match passed.last() {
-        Some(newest) if *newest >= before(TOO_LATE_SECS) => passed.pop(),
+    let next = schedule.next_after(now);
+    let opens = schedule.may_start_from(now);
+    let must_wait = opens > now;
+    let mut run = match passed.last() {
+        Some(newest) if *newest >= before(TOO_LATE_SECS) && !(must_wait && is_served(schedule, opens, next)) => {
+            passed.pop()
+        }
         _ => None,
     };
+    let waits = run.take_if(|_| must_wait).map(|_| opens);
     if passed.len() > SHOWN_MISSED {
         passed.remove(0);
         dropped = Some(slot);
@@ -53,9 +61,21 @@ pub fn due(schedule: &Schedule, slot: Timestamp, now: Timestamp) -> Due {
     }
     let run = run.map(|slot| {
         let is_late = now.as_second() - slot.as_second() > LATE_SECS;
-        (slot, if is_late { Trigger::CatchUp } else { Trigger::Schedule })
+        (slot, if is_late || has_waited(schedule, slot) { Trigger::CatchUp } else { Trigger::Schedule })
     });
-    Due { run, missed: passed, missed_since: dropped, next: schedule.next_after(now) }
+    Due { run, missed: passed, missed_since: dropped, next: waits.or(next) }
+}
+
+/// Whether `next` comes before the window closes that opens at `opens`.
+fn is_served(schedule: &Schedule, opens: Timestamp, next: Option<Timestamp>) -> bool {
+    let closes = schedule.closes_after(opens);
+    next.is_some_and(|next| closes.is_none_or(|closes| next < closes))
+}
+
+/// Whether a slot is not one of the schedule, but an earlier one that waited for the window to open.
+fn has_waited(schedule: &Schedule, slot: Timestamp) -> bool {
+    let before = clock::from_micros(slot.as_microsecond() - 1);
+    schedule.window.is_some() && schedule.next_after(before) != Some(slot)
 }
 
 /// The corrected next slot of a task whose `next` is later than its schedule says, because the clock was ahead for a
@@ -94,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::schedule::{Cron, Frequency, TimeOfDay};
+    use crate::schedule::{Cron, Frequency, TimeOfDay, Window};
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
@@ -109,6 +129,7 @@ mod tests {
             cron: None,
             zone: None,
             spread: None,
+            window: None,
         }
     }
 
@@ -140,6 +161,34 @@ mod tests {
         assert_eq!(due.next, Some(at("2025-03-10T03:00:00Z")));
     }
 
+    fn at_night(frequency: Frequency) -> Schedule {
+        let times = ["22:00", "06:00"].map(|text| TimeOfDay::parse(text).unwrap());
+        Schedule { window: Window::new(times[0], times[1]), ..schedule(frequency) }
+    }
+
+    #[test]
+    fn a_slot_that_is_found_outside_the_window_waits_until_it_opens() {
+        // 2025-03-03 is a Monday.
+        let (slot, late) = (at("2025-03-03T03:00:00Z"), at("2025-03-03T07:00:00Z"));
+        let waiting = due(&at_night(Frequency::Weekly), slot, late);
+        let opens = at("2025-03-03T22:00:00Z");
+        assert_eq!(waiting, Due { run: None, missed: Vec::new(), missed_since: None, next: Some(opens) });
+        assert_eq!(corrected_next(&at_night(Frequency::Weekly), opens, late), None, "it waits");
+        let then = due(&at_night(Frequency::Weekly), opens, opens);
+        let next = Some(at("2025-03-10T03:00:00Z"));
+        assert_eq!(then, Due { run: Some((opens, Trigger::CatchUp)), missed: Vec::new(), missed_since: None, next });
+        let within = due(&at_night(Frequency::Weekly), slot, at("2025-03-03T05:59:00Z"));
+        assert_eq!(within.run, Some((slot, Trigger::CatchUp)), "the window is still open");
+    }
+
+    #[test]
+    fn a_slot_whose_window_has_closed_is_missed_if_the_next_window_has_one_of_its_own() {
+        let (slot, late) = (at("2025-03-03T03:00:00Z"), at("2025-03-03T07:00:00Z"));
+        let daily = due(&at_night(Frequency::Daily), slot, late);
+        let next = Some(at("2025-03-04T03:00:00Z"));
+        assert_eq!(daily, Due { run: None, missed: vec![slot], missed_since: None, next });
+    }
+
     #[test]
     fn a_long_absence_is_reported_briefly() {
         let due = due(&minutely(), at("2024-03-03T00:00:00Z"), at("2025-03-03T00:00:30Z"));
@@ -162,6 +211,12 @@ mod tests {
     proptest! {
         #[test]
         fn each_slot_is_run_or_missed_once_and_the_next_lies_ahead(away in 0i64..40 * 86_400, kind in 0usize..4) {
+            let windowed = at_night(Frequency::ALL[kind]);
+            let slot = windowed.next_after(at("2025-01-01T00:00:00Z")).unwrap();
+            let now = clock::from_micros(slot.as_microsecond() + away * 1_000_000);
+            let waiting = due(&windowed, slot, now);
+            prop_assert!(waiting.next.unwrap() > now);
+            prop_assert!(waiting.run.is_none() || windowed.may_start_from(now) == now, "nothing runs outside");
             let schedule = schedule(Frequency::ALL[kind]);
             let slot = schedule.next_after(at("2025-01-01T00:00:00Z")).unwrap();
             let now = clock::from_micros(slot.as_microsecond() + away * 1_000_000);

@@ -14,7 +14,7 @@ use holdfast_core::lease::{Heartbeat, LeaseMonitor};
 use holdfast_core::queue::{Chooser, ConcurrencyLimits, Load, LongRunCapacity, turn};
 use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
 use holdfast_core::run::{FailureCode, RunStatus};
-use holdfast_core::schedule::{Frequency, Schedule, Spread, TimeOfDay, Zone};
+use holdfast_core::schedule::{Frequency, Schedule, Spread, TimeOfDay, Window, Zone};
 use holdfast_core::{Timestamp, clock, slots};
 
 const SEEDS: u64 = 1000;
@@ -64,6 +64,8 @@ struct Task {
     is_paused: bool,
     keep: i64,
     retry_at: Option<Timestamp>,
+    /// Whether the run to be retried waits for the window of the task.
+    is_retry_bound: bool,
     losses: i64,
     /// Identifies what it backs up; people change it.
     source: i64,
@@ -78,6 +80,8 @@ struct Run {
     status: RunStatus,
     code: Option<FailureCode>,
     attempt: i64,
+    /// Whether it waits for the window of the task; nobody requested it.
+    is_bound: bool,
     turn: i64,
     epoch: i64,
     sign: i64,
@@ -134,20 +138,21 @@ impl Database {
     }
 
     /// `INSERT … ON CONFLICT DO NOTHING` with both unique indexes.
-    fn insert(&mut self, task: i64, slot: Option<Timestamp>, attempt: i64) -> bool {
+    fn insert(&mut self, task: i64, slot: Option<Timestamp>, attempt: i64, is_bound: bool) -> bool {
         if self.is_running(task) || slot.is_some_and(|slot| self.slots.contains(&(task, slot.as_microsecond()))) {
             return false;
         }
         let user = self.tasks[&task].user;
         let turn = turn(true, self.served, self.last_turns.get(&user).copied());
         self.last_turns.insert(user, turn);
-        self.put(task, slot, RunStatus::Queued, None, attempt, turn);
+        let id = self.put(task, slot, RunStatus::Queued, None, turn);
+        self.runs.entry(id).and_modify(|run| (run.attempt, run.is_bound) = (attempt, is_bound));
         true
     }
 
     fn insert_ended(&mut self, task: i64, slot: Timestamp, status: RunStatus, code: FailureCode) {
         if !self.slots.contains(&(task, slot.as_microsecond())) {
-            self.put(task, Some(slot), status, Some(code), 1, 0);
+            self.put(task, Some(slot), status, Some(code), 0);
         }
     }
 
@@ -157,19 +162,19 @@ impl Database {
         slot: Option<Timestamp>,
         status: RunStatus,
         code: Option<FailureCode>,
-        attempt: i64,
         turn: i64,
-    ) {
+    ) -> i64 {
         if let Some(slot) = slot {
             assert!(self.slots.insert((task, slot.as_microsecond())), "I4: slot {slot} has two runs");
         }
         let id = self.id();
-        let run = Run { task, status, code, attempt, turn, epoch: 0, sign: 0, signed_at: 0 };
+        let run = Run { task, status, code, attempt: 1, is_bound: false, turn, epoch: 0, sign: 0, signed_at: 0 };
         if run.is_live() {
             assert!(!self.is_running(task), "I4: task {task} has two live runs");
             self.live.insert(id);
         }
         self.runs.insert(id, run);
+        id
     }
 
     /// Ends a run, which must be running.
@@ -227,6 +232,7 @@ struct Counts {
     fenced: u64,
     cleared: u64,
     corrected_next: u64,
+    put_off: u64,
 }
 
 impl World {
@@ -247,6 +253,7 @@ impl World {
                 is_paused: false,
                 keep,
                 retry_at: None,
+                is_retry_bound: true,
                 losses: 0,
                 source: 1,
                 is_source_empty: false,
@@ -345,7 +352,7 @@ impl World {
             4 => task.keep = self.dice.number(4),
             5 if !task.is_paused => {
                 task.retry_at = if is_running { task.retry_at } else { None };
-                self.db.insert(id, None, 1);
+                self.db.insert(id, None, 1, false);
             }
             6 => {
                 if let Some(backup) = self.dice.pick(&stored).and_then(|id| self.db.backups.get_mut(&id)) {
@@ -412,7 +419,9 @@ impl World {
                 self.db.insert_ended(id, slot, RunStatus::Failed, FailureCode::Missed);
             }
             let Some((slot, _)) = due.run else { continue };
-            if self.db.insert(id, Some(slot), 1) {
+            let opens = self.db.tasks[&id].schedule.may_start_from(now);
+            assert_eq!(opens, now, "I6: a run is queued while the window is closed");
+            if self.db.insert(id, Some(slot), 1, true) {
                 self.forget_retry(id);
             } else {
                 self.counts.skipped += 1;
@@ -422,8 +431,14 @@ impl World {
         let again: Vec<i64> =
             self.db.tasks.iter().filter(|(_, task)| is_due(task.retry_at)).map(|(id, _)| *id).collect();
         for id in again {
+            let task = self.db.tasks.get_mut(&id).expect("a task");
+            let (opens, is_bound) = (task.schedule.may_start_from(now), task.is_retry_bound);
+            if is_bound && opens > now {
+                task.retry_at = Some(opens);
+                continue;
+            }
             self.forget_retry(id);
-            self.counts.retried += u64::from(self.db.insert(id, None, 2));
+            self.counts.retried += u64::from(self.db.insert(id, None, 2, is_bound));
         }
     }
 
@@ -481,9 +496,17 @@ impl World {
             let Some(run) = self.db.runs.get_mut(&id) else { continue };
             (run.status, run.epoch, run.sign) = (RunStatus::Running, run.epoch + 1, now.as_microsecond());
             run.signed_at = self.at;
+            let (task, is_bound) = (run.task, run.is_bound);
             self.counts.runs += 1;
             self.db.served = self.db.served.max(Some(run.turn));
             let (epoch, done_at, renewed_at) = (run.epoch, self.at + takes, self.at);
+            let opens = self.db.tasks[&task].schedule.may_start_from(now);
+            if is_bound && opens > now {
+                self.counts.put_off += 1;
+                self.db.end(id, RunStatus::Cancelled, Some(FailureCode::WindowClosed));
+                self.follow_up(id, now, false);
+                continue;
+            }
             let held = Held { run: id, epoch, done_at, renewed_at, will_succeed, is_stored: false };
             self.processes[process].held.push(held);
         }
@@ -618,8 +641,11 @@ impl World {
         let run = &self.db.runs[&run];
         let Some(task) = self.db.tasks.get_mut(&run.task) else { return };
         task.losses = if is_loss { task.losses + 1 } else { 0 };
+        task.is_retry_bound = run.is_bound;
         if task.losses >= 3 {
             (task.is_paused, task.next, task.retry_at, task.losses) = (true, None, None, 0);
+        } else if run.code == Some(FailureCode::WindowClosed) {
+            task.retry_at = (!task.is_paused).then(|| task.schedule.may_start_from(now));
         } else if run.attempt == 1 && !task.is_paused && run.code.is_some_and(FailureCode::can_retry) {
             task.retry_at = Some(clock::from_micros(now.as_microsecond() + 60_000_000));
         }
@@ -666,7 +692,15 @@ fn schedule(dice: &mut Dice) -> Schedule {
         cron: None,
         zone,
         spread,
+        window: window(dice),
     }
+}
+
+/// Half of the tasks may start at any time, the others within a few hours.
+fn window(dice: &mut Dice) -> Option<Window> {
+    let (start, hours) = (dice.roll(24), 1 + dice.roll(8));
+    let time = |hour: u64| TimeOfDay::parse(&format!("{:02}:00", hour % 24)).expect("a time");
+    Window::new(time(start), time(start + hours)).filter(|_| dice.one_in(2))
 }
 
 fn stamp(second: i64) -> Timestamp {
@@ -715,6 +749,7 @@ impl std::ops::AddAssign for Counts {
         self.fenced += other.fenced;
         self.cleared += other.cleared;
         self.corrected_next += other.corrected_next;
+        self.put_off += other.put_off;
     }
 }
 
@@ -738,7 +773,7 @@ fn the_invariants_hold_during_a_month_of_faults() {
     all += halves.1.expect("the first half");
     // A simulation in which nothing happens proves nothing.
     let often = [all.runs, all.lost, all.missed, all.skipped, all.retried, all.removed, all.crashes, all.fenced];
-    let seldom = [all.cleared, all.corrected_next];
+    let seldom = [all.cleared, all.corrected_next, all.put_off];
     let is_enough = often.into_iter().all(|count| count > 500) && seldom.into_iter().all(|count| count > 50);
     assert!(is_enough, "too little happened: {all:?}");
 }

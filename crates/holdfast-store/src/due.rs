@@ -20,9 +20,7 @@ named_row! {
 
 impl DueRow {
     pub fn schedule(&self) -> Result<Schedule> {
-        let spec =
-            spec::task(&self.spec).ok_or_else(|| StoreError::Broken(format!("task {} cannot be read", self.id)))?;
-        Ok(spec.schedule)
+        schedule(self.id, &self.spec)
     }
 }
 
@@ -51,21 +49,33 @@ named_row! {
         /// Who requested the run that failed; `None` if that run has been deleted.
         pub requested_by: Option<Trigger>,
         pub retry_run_id: Option<i64>,
+        spec: String,
     }
+}
+
+impl RetryRow {
+    pub fn schedule(&self) -> Result<Schedule> {
+        schedule(self.id, &self.spec)
+    }
+}
+
+fn schedule(id: TaskId, spec: &str) -> Result<Schedule> {
+    let spec = spec::task(spec).ok_or_else(|| StoreError::Broken(format!("task {id} cannot be read")))?;
+    Ok(spec.schedule)
 }
 
 /// Tasks whose retry is due, earliest first. Concurrent callers get different tasks.
 pub async fn list_retries(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<Vec<RetryRow>> {
     const SQL: &str = concat!(
         "SELECT t.id, t.user_id,
-             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
+             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id, t.spec
          FROM backup_tasks t WHERE t.retry_at <= $1 AND ",
         is_active!("t"),
         " ORDER BY t.retry_at, t.id LIMIT $2"
     );
     const SHARED: &str = concat!(
         "SELECT t.id, t.user_id,
-             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id
+             (SELECT r.requested_by FROM runs r WHERE r.id = t.retry_run_id) AS requested_by, t.retry_run_id, t.spec
          FROM backup_tasks t WHERE t.retry_at <= $1 AND ",
         is_active!("t"),
         " ORDER BY t.retry_at, t.id LIMIT $2 FOR UPDATE OF t SKIP LOCKED"
@@ -108,6 +118,12 @@ pub async fn find_second_attempt(tx: &mut Tx, task: TaskId, run: RunId) -> Resul
         run.0
     )?;
     Ok(found.unwrap_or_default())
+}
+
+/// Moves a task's pending retry to a later time, unless another process took it.
+pub async fn put_retry_off(tx: &mut Tx, id: TaskId, until: Timestamp) -> Result<bool> {
+    let sql = "UPDATE backup_tasks SET retry_at = $1 WHERE id = $2 AND retry_at IS NOT NULL";
+    Ok(execute!(tx, sql, DbTime(until), id.0)? == 1)
 }
 
 /// Clears a task's pending retry, because a run starts now. Returns false if there was none, or another process took

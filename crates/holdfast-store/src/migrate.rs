@@ -256,8 +256,8 @@ a \\n "b"
         assert_eq!(files.path, "/srv/ü \"x\" \\\\n");
         assert_eq!(files.excluded, ["*.log", "a \\\\n \"b\"", "ü/c"]);
         assert!(files.one_file_system);
-        let Schedule { frequency, time, day_of_week, day_of_month, cron, zone, spread } = &specs[0].schedule;
-        assert_eq!((zone, spread), (&None, &None));
+        let Schedule { frequency, time, day_of_week, day_of_month, cron, zone, spread, window } = &specs[0].schedule;
+        assert_eq!((zone, spread, window), (&None, &None, &None));
         assert_eq!((*frequency, *time, cron), (Frequency::Weekly, TimeOfDay::parse("03:07"), &None));
         assert_eq!((*day_of_week, *day_of_month), (6, 28));
         let storage = &specs[0].storage;

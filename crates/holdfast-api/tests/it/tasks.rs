@@ -20,7 +20,7 @@ on_both_engines! {
                 "excluded_tables": null, "excluded_paths": [], "one_file_system": false},
             "schedule": {"frequency": "daily", "scheduled_utc_time": "03:00", "scheduled_local_time": "04:00",
                 "custom_cron": null, "day_of_week": null, "day_of_month": null, "time_to_run_at": "03:00", "timezone": null,
-                "spread_minutes": 0},
+                "spread_minutes": 0, "window_start": null, "window_end": null},
             "storage": {"max_backups": 7, "appended_filename": null, "path": "/sites", "format": "archive"},
             "notification_streams_count": 0, "notification_stream_ids": [], "tag_ids": [], "status": "ready",
             "has_encryption_password": false, "has_heartbeat_url": false, "last_run_local_time": null, "last_run_utc_time": null,
@@ -58,6 +58,15 @@ on_both_engines! {
         assert_eq!(next().await, shifted, "the shift stays");
         let errors = user.client.put(&path, json!({"spread_minutes": 720})).await.error_of("spread_minutes");
         assert_eq!(errors, "The spread minutes field must be between 0 and 719.");
+        let night = user.client.put(&path, json!({"window_start": "22:00", "window_end": "06:00"})).await.data(200);
+        assert_eq!(night["schedule"]["window_start"], "22:00");
+        assert_eq!(night["schedule"]["window_end"], "06:00");
+        let half = user.client.put(&path, json!({"window_end": null})).await.error_of("window_end");
+        assert_eq!(half, "The window end field is required.");
+        let none = user.client.put(&path, json!({"window_end": "22:00"})).await.error_of("window_end");
+        assert_eq!(none, "The window must not end when it begins.");
+        let free = user.client.put(&path, json!({"window_start": null, "window_end": null})).await.data(200);
+        assert_eq!(free["schedule"]["window_start"], serde_json::Value::Null);
         let utc = user.client.put(&path, json!({"timezone": null, "spread_minutes": 0})).await.data(200);
         assert_eq!((&utc["schedule"]["timezone"], &utc["schedule"]["scheduled_utc_time"]), (&json!(null), &json!("03:00")));
         assert!(next().await.as_str().unwrap().contains("2025-03-04T03:00:00"), "{}", next().await);

@@ -76,6 +76,7 @@ pub fn run_cron(input: &[u8]) -> bool {
         cron: Some(cron),
         zone: None,
         spread: None,
+        window: None,
     };
     let mut last = now;
     for _ in 0..3 {

@@ -7,11 +7,16 @@ use crate::human::Reader;
 
 /// When a task runs, in words; with the reader's local time if it differs.
 pub(crate) fn schedule_words(reader: &Reader, schedule: &Schedule) -> String {
-    let words = nominal_words(reader, schedule);
-    match schedule.spread {
-        None => words,
-        Some(spread) => format!("{words}, {}", reader.t.with("schedule-spread", "minutes", spread.minutes())),
+    let mut words = nominal_words(reader, schedule);
+    if let Some(spread) = schedule.spread {
+        words = format!("{words}, {}", reader.t.with("schedule-spread", "minutes", spread.minutes()));
     }
+    if let Some(window) = schedule.window {
+        let (start, end) = (window.start().to_string(), window.end().to_string());
+        let zone = schedule.zone.as_ref().map_or("UTC", Zone::name);
+        words = format!("{words}, {} {zone}", reader.t.with2("schedule-window", "start", start, "end", end));
+    }
+    words
 }
 
 fn nominal_words(reader: &Reader, schedule: &Schedule) -> String {

@@ -339,6 +339,8 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
                 .of_type("number", "spread_minutes", t.say("task-spread"))
                 .hint(t.say("task-spread-hint"))
                 .range(0, Spread::MOST_MINUTES),
+            fields.of_type("time", "window_start", t.say("task-window-start")).hint(t.say("task-window-hint")),
+            fields.of_type("time", "window_end", t.say("task-window-end")),
         ],
     )
     .preview(preview)

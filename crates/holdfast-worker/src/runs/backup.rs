@@ -43,6 +43,11 @@ impl Job for Backup {
     async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError> {
         let (services, run) = (working.services, working.run);
         let planned = services.planner.backup(&services.app, self.task).await.map_err(of_app)?;
+        let (schedule, now) = (&planned.settings.spec.schedule, services.app.now());
+        if run.requested_by.is_bound_to_window() && schedule.may_start_from(now) > now {
+            let closed = "The window of this task closed before the run could start.";
+            return Err(EngineError::new(FailureCode::WindowClosed, closed));
+        }
         if planned.has_heartbeat {
             announce_start(services, self.task).await;
         }
@@ -129,10 +134,10 @@ impl Job for Backup {
         apply_retention(tx, run, self.task, &assessment.source, policy, now).await
     }
 
-    /// A run that was cancelled is not reported.
+    /// A run that was cancelled or put off is not reported.
     async fn tell(&self, tx: &mut Tx, services: &Services, outcome: &Outcome<'_>) -> Result<(), StoreError> {
         let ended = match (outcome.failure, &self.done) {
-            (Some((FailureCode::Cancelled, _)), _) | (None, None) => return Ok(()),
+            (Some((FailureCode::Cancelled | FailureCode::WindowClosed, _)), _) | (None, None) => return Ok(()),
             (Some((code, reason)), _) => Ended::Failed { code, reason },
             (None, Some(done)) => Ended::Stored {
                 plain_bytes: number(done.report.plain_bytes),

@@ -3,7 +3,7 @@
 use holdfast_app::Origin;
 use holdfast_core::Timestamp;
 use holdfast_core::audit::AuditAction;
-use holdfast_core::clock::later;
+use holdfast_core::clock::{later, rfc3339};
 use holdfast_core::ids::TaskId;
 use holdfast_core::run::{FailureCode, RunStatus};
 use holdfast_store::runs::{self, RunRow};
@@ -37,17 +37,48 @@ impl FollowUp<'_> {
         } else {
             due::forget_losses(tx, task).await?;
         }
+        if self.code == Some(FailureCode::WindowClosed) {
+            let opens = self.may_start_from(tx, task, now).await?;
+            return self.put_off(tx, task, opens, "This will run", now).await;
+        }
         let is_first = self.run.attempt == 1 && !settings.retry_after.is_zero();
         if is_first && self.code.is_some_and(FailureCode::can_retry) && !runs::is_cancel_requested(tx, run).await? {
             // Runs that lost a worker together are not retried together: one of them may be the cause.
             let apart = if self.is_loss { 1 + task.0.rem_euclid(8) } else { 1 };
             let seconds = i64::try_from(settings.retry_after.as_secs()).unwrap_or(3600) * apart;
-            if due::plan_retry(tx, task, run, later(now, seconds)).await? {
+            let (soon, opens) = (later(now, seconds), self.may_start_from(tx, task, later(now, seconds)).await?);
+            if soon < opens {
+                return self.put_off(tx, task, opens, "This will be retried once", now).await;
+            }
+            if due::plan_retry(tx, task, run, soon).await? {
                 self.line(tx, &format!("This will be retried once, in {seconds} seconds."), now).await?;
                 return Ok(Next::Retry);
             }
         }
         Ok(Next::Nothing)
+    }
+
+    /// `at`, or when the window of the task opens, unless somebody requested the run.
+    async fn may_start_from(&self, tx: &mut Tx, task: TaskId, at: Timestamp) -> Result<Timestamp, StoreError> {
+        if !self.run.requested_by.is_bound_to_window() {
+            return Ok(at);
+        }
+        Ok(tasks::find(tx, task).await?.map_or(at, |row| row.spec.schedule.may_start_from(at)))
+    }
+
+    async fn put_off(
+        &self,
+        tx: &mut Tx,
+        task: TaskId,
+        opens: Timestamp,
+        what: &str,
+        now: Timestamp,
+    ) -> Result<Next, StoreError> {
+        if !due::plan_retry(tx, task, self.run.id, opens).await? {
+            return Ok(Next::Nothing);
+        }
+        self.line(tx, &format!("{what} when the window of this task opens, at {}.", rfc3339(opens)), now).await?;
+        Ok(Next::Retry)
     }
 
     async fn pause(&self, tx: &mut Tx, task: TaskId, now: Timestamp) -> Result<Next, StoreError> {

@@ -26,6 +26,8 @@ const SILENT_LOOKS: u32 = 3;
 const HOUR_SECS: i64 = 3600;
 /// Longer than any quiet hours can last, and than any channel may ask us to wait.
 const LATEST_NOTICE_SECS: i64 = 25 * HOUR_SECS;
+/// A window opens at least once a day, unless the change of the clocks leaves it out.
+const LONGEST_CLOSED_SECS: i64 = 49 * HOUR_SECS;
 const LATEST_REMOVAL_SECS: i64 = 5 * HOUR_SECS;
 const LATEST_CATALOGUE_SECS: i64 = 7 * HOUR_SECS;
 const LATEST_SUMMARY_SECS: i64 = 8 * 24 * HOUR_SECS;
@@ -98,8 +100,8 @@ fn latest(settings: &Settings, now: Timestamp) -> Latest {
     let seconds =
         |span: std::time::Duration| i64::try_from(span.as_secs()).unwrap_or(HOUR_SECS).min(30 * 24 * HOUR_SECS);
     Latest {
-        // Runs that lost a worker together are retried up to eight times as late.
-        retry: later(now, 8 * seconds(settings.retry_after) + HOUR_SECS),
+        // Runs that lost a worker together are retried up to eight times as late, and when the window of their task opens.
+        retry: later(now, 8 * seconds(settings.retry_after) + LONGEST_CLOSED_SECS + HOUR_SECS),
         notice: later(now, LATEST_NOTICE_SECS),
         removal: later(now, LATEST_REMOVAL_SECS),
         upload: later(now, 10 * seconds(settings.lease) + HOUR_SECS),

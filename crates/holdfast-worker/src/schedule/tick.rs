@@ -7,7 +7,7 @@ use holdfast_core::clock::seconds_between;
 use holdfast_core::ids::RunId;
 use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
 use holdfast_core::slots::{self, Due};
-use holdfast_store::due::{self, DueRow};
+use holdfast_store::due::{self, DueRow, RetryRow};
 use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, Tx};
 
@@ -34,15 +34,7 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
         outbox.missed(&mut tx, &missed, now).await?;
         let retries = due::list_retries(&mut tx, now, BATCH).await?;
         for task in &retries {
-            if !due::drop_retry(&mut tx, task.id).await? {
-                continue;
-            }
-            let trigger = task.requested_by.unwrap_or(Trigger::Schedule);
-            let subject = RunSubject::Backup(task.id);
-            let retry_of = task.retry_run_id.map(RunId);
-            let again = NewRun { attempt: 2, retry_of, ..NewRun::new(task.user_id, subject, trigger) };
-            // If nothing is queued, the task has a live run, which serves as this one.
-            queued += usize::from(runs::insert(&mut tx, &again, now).await?.is_some());
+            queued += usize::from(retry(&mut tx, task, now).await?);
         }
         if due.is_empty() && retries.is_empty() {
             break;
@@ -52,6 +44,24 @@ pub(crate) async fn tick(app: &App, outbox: &Outbox, now: Timestamp) -> Result<u
     }
     metrics::counter!("holdfast_runs_queued_total").increment(queued as u64);
     Ok(queued)
+}
+
+/// Queues the retry of a task, or puts it off until the window of the task opens. Returns true if a run was queued.
+async fn retry(tx: &mut Tx, task: &RetryRow, now: Timestamp) -> Result<bool, StoreError> {
+    let trigger = task.requested_by.unwrap_or(Trigger::Schedule);
+    // A schedule that cannot be read has no window that could be read.
+    let opens = task.schedule().map_or(now, |schedule| schedule.may_start_from(now));
+    if trigger.is_bound_to_window() && opens > now {
+        due::put_retry_off(tx, task.id, opens).await?;
+        return Ok(false);
+    }
+    if !due::drop_retry(tx, task.id).await? {
+        return Ok(false);
+    }
+    let retry_of = task.retry_run_id.map(RunId);
+    let again = NewRun { attempt: 2, retry_of, ..NewRun::new(task.user_id, RunSubject::Backup(task.id), trigger) };
+    // If nothing is queued, the task has a live run, which serves as this one.
+    Ok(runs::insert(tx, &again, now).await?.is_some())
 }
 
 /// Moves one task to its next slot, and adds what it missed to `all_missed`. Returns true if that queued a run.

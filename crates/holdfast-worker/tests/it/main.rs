@@ -44,3 +44,5 @@ mod sqlite;
 mod inventory;
 // Stored backups: listed, downloaded, verified, restored in part, deleted.
 mod stored;
+// Windows in which scheduled runs start.
+mod windows;

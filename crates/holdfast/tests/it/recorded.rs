@@ -24,6 +24,8 @@ const ADDED: &[&str] = &[
     "schedule.timezone",
     "meta.next_cursor",
     "schedule.spread_minutes",
+    "schedule.window_end",
+    "schedule.window_start",
     "custom_s3_region",
     "has_pushover_token",
     "last_run",
