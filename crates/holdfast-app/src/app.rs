@@ -64,6 +64,7 @@ pub struct App {
     pub(crate) last_checks: LastChecks,
     pub(crate) event_streams: EventStreams,
     is_stopping: AtomicBool,
+    exports_audit_log: AtomicBool,
     run_queued: Arc<Notify>,
     notice_written: Arc<Notify>,
 }
@@ -86,6 +87,7 @@ impl App {
             last_checks: LastChecks::default(),
             event_streams: EventStreams::default(),
             is_stopping: AtomicBool::new(false),
+            exports_audit_log: AtomicBool::new(false),
             run_queued: Arc::default(),
             notice_written: Arc::default(),
         }
@@ -102,6 +104,15 @@ impl App {
 
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// The process exports the audit log, alone or in turn with others.
+    pub fn begin_audit_export(&self) {
+        self.exports_audit_log.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn exports_audit_log(&self) -> bool {
+        self.exports_audit_log.load(Ordering::Relaxed)
     }
 
     /// Room for another event stream of this user, if there is any.

@@ -61,6 +61,11 @@ pub enum OutageCause {
     Damaged,
     #[error("Holdfast's database cannot be read or written. Its operator has to look into its disk.")]
     Unreadable,
+    #[error(
+        "Holdfast's master key is missing or cannot be used, so that no secret can be read or stored. Its operator has to \
+         put it back; `holdfast doctor` says where."
+    )]
+    NoKey,
 }
 
 impl AppError {
@@ -94,6 +99,7 @@ impl From<StoreError> for AppError {
             StoreError::Conflict => Self::Conflict(Conflict::Taken),
             StoreError::InUse => Self::Conflict(Conflict::Changed),
             StoreError::NotText => Self::Invalid(Errors::one("text", Rule::ControlCharacters)),
+            StoreError::NoKey(_) => outage(OutageCause::NoKey),
             StoreError::Sealed(_) | StoreError::Broken(_) => Self::Internal(error.to_string()),
         }
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use holdfast_core::clock::rfc3339;
 use holdfast_core::{Timestamp, clock, random};
 use holdfast_store::figures::{self, Figures};
-use holdfast_store::{DamageSigns, StoreError, Tx, settings, workers};
+use holdfast_store::workers::WorkerRow;
+use holdfast_store::{DamageSigns, StoreError, Tx, audit_export, settings, workers};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -79,6 +80,7 @@ async fn check_now(app: &App) -> Vec<Check> {
     ]
     .into_iter()
     .chain(tell_maintenance(app).await)
+    .chain(tell_draining(app).await)
     .collect()
 }
 
@@ -89,6 +91,31 @@ async fn tell_maintenance(app: &App) -> Option<Check> {
     });
     let note = format!("on: no run starts until {}", rfc3339(until.ok()??));
     Some(Check { note: Some(note), ..Check::new("maintenance", None) })
+}
+
+/// Workers that were told to start no runs are wanted, too.
+async fn tell_draining(app: &App) -> Option<Check> {
+    let known = list_living_workers(app).await.inspect_err(|error| {
+        tracing::warn!(reason = error.reason(), "could not find out which workers start no runs");
+    });
+    let known = known.ok()?;
+    let draining = known.iter().filter(|worker| worker.is_draining).count();
+    let note = match draining {
+        0 => return None,
+        all if all == known.len() => "no run starts: all workers were told so with `holdfast drain`".to_owned(),
+        some => format!("{some} of {} workers start no runs", known.len()),
+    };
+    Some(Check { note: Some(note), ..Check::new("drain", None) })
+}
+
+async fn list_living_workers(app: &App) -> Result<Vec<WorkerRow>> {
+    let mut known = workers::list(&mut app.store.read().await?).await?;
+    known.retain(|worker| is_living(worker, app.now()));
+    Ok(known)
+}
+
+fn is_living(worker: &WorkerRow, now: Timestamp) -> bool {
+    seconds_since(now, worker.seen_at.0) <= SILENCE_SECS
 }
 
 /// The result of reading from the database, unless that takes too long.
@@ -117,6 +144,7 @@ async fn check_database(app: &App) -> Check {
         StoreError::Conflict
         | StoreError::InUse
         | StoreError::NotText
+        | StoreError::NoKey(_)
         | StoreError::Sealed(_)
         | StoreError::Broken(_) => "the database does not work; see the log",
     };
@@ -203,14 +231,14 @@ async fn check_scheduler(app: &App) -> Result<Option<String>> {
 }
 
 async fn check_workers(app: &App) -> Result<Option<String>> {
-    let is_there = has_worker(&mut app.store.read().await?, app.now()).await?;
+    let is_there = !list_living_workers(app).await?.is_empty();
     Ok((!is_there).then(|| "no worker has reported for minutes; start `holdfast worker`".to_owned()))
 }
 
-/// Whether a worker has reported recently.
+/// Whether a worker has reported recently that starts runs.
 pub(crate) async fn has_worker(tx: &mut Tx, now: Timestamp) -> Result<bool> {
     let known = workers::list(tx).await?;
-    Ok(known.iter().any(|worker| seconds_since(now, worker.seen_at.0) <= SILENCE_SECS))
+    Ok(known.iter().any(|worker| is_living(worker, now) && !worker.is_draining))
 }
 
 /// The setting with the id of the installation.
@@ -278,7 +306,11 @@ async fn find_work(app: &App, names: i64) -> Result<Work> {
     count(found.tasks_overdue, "overdue");
     count(found.tasks_held, "keeping old backups because the newest looks wrong");
     let tasks = if bad.is_empty() {
-        Ok(format!("{} in all, {} paused, none failing", found.tasks, found.tasks_paused))
+        let suspended = match found.tasks_suspended {
+            0 => String::new(),
+            some => format!(", and {some} of suspended accounts"),
+        };
+        Ok(format!("{} in all, {} paused, none failing{suspended}", found.tasks, found.tasks_paused))
     } else {
         let some = named(figures::list_failing_tasks(&mut tx, names).await?);
         let some = if some.is_empty() { some } else { format!(", such as {some}") };
@@ -322,15 +354,22 @@ async fn read_figures(app: &App) -> Result<(Vec<Gauge>, String)> {
     let mut tx = app.store.read().await?;
     let found = figures::find(&mut tx).await?;
     let workers = workers::list(&mut tx).await?;
-    let heard = workers.iter().filter(|worker| seconds_since(now, worker.seen_at.0) <= SILENCE_SECS).count();
+    let living: Vec<&WorkerRow> = workers.iter().filter(|worker| is_living(worker, now)).collect();
+    let draining = living.iter().filter(|worker| worker.is_draining).count();
     let name = "holdfast_task_last_success_age_seconds";
     let mut out = format!("# HELP {name} Age of the last success; paused tasks have none.\n# TYPE {name} gauge\n");
     for (task, at) in figures::list_successes(&mut tx, TASKS).await? {
         out += &format!("{name}{{task=\"{task}\"}} {}\n", seconds_since(now, at.0).max(0));
     }
-    let mut gauges = gauges(&found, now, heard);
+    let mut gauges = gauges(&found, now, living.len());
+    gauges.push(("holdfast_workers_draining", "Workers that start no runs.", vec![("", count(draining))]));
     let is_maintained = maintenance::find(&mut tx, now).await?.is_some();
     gauges.push(("holdfast_maintenance", "Whether workers start nothing.", vec![("", i64::from(is_maintained))]));
+    if app.exports_audit_log() {
+        let waits = audit_export::find_oldest_waiting(&mut tx).await?;
+        let waits = waits.map_or(0, |at| seconds_since(now, at.0).max(0));
+        gauges.push(("holdfast_audit_log_lag_seconds", "How long events wait to be exported.", vec![("", waits)]));
+    }
     let bytes = figures::find_database_bytes(&mut tx).await?;
     gauges.push(("holdfast_database_bytes", "Size of the database.", vec![("", bytes)]));
     Ok((gauges, out))
@@ -350,6 +389,10 @@ fn database_gauges(app: &App, is_up: bool, is_writable: bool) -> Vec<Gauge> {
     gauges
 }
 
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 type Gauge = (&'static str, &'static str, Vec<(&'static str, i64)>);
 
 fn gauges(found: &Figures, now: Timestamp, workers: usize) -> Vec<Gauge> {
@@ -361,15 +404,16 @@ fn gauges(found: &Figures, now: Timestamp, workers: usize) -> Vec<Gauge> {
         ("holdfast_queue_age_seconds", "Age of the oldest queued run.", one(age(found.queued_since))),
         ("holdfast_runs_running", "Runs in progress.", one(found.running)),
         ("holdfast_scheduler_lag_seconds", "How late the earliest slot is.", one(age(found.next_slot_at))),
-        ("holdfast_workers", "Workers that reported recently.", one(i64::try_from(workers).unwrap_or(i64::MAX))),
+        ("holdfast_workers", "Workers that reported recently.", one(count(workers))),
         (
             "holdfast_tasks",
-            "Tasks by state; one that failed and is overdue counts as both.",
+            "Tasks by state; one that failed and is overdue counts as both, and one of a suspended account as nothing else.",
             vec![
                 ("{state=\"fine\"}", fine.max(0)),
                 ("{state=\"failed\"}", found.tasks_failed),
                 ("{state=\"overdue\"}", found.tasks_overdue),
                 ("{state=\"paused\"}", found.tasks_paused),
+                ("{state=\"suspended\"}", found.tasks_suspended),
             ],
         ),
         (
@@ -386,8 +430,31 @@ fn gauges(found: &Figures, now: Timestamp, workers: usize) -> Vec<Gauge> {
         ("holdfast_backups_bytes", "Size of the stored backups.", one(found.stored_bytes)),
         ("holdfast_backups_damaged", "Backups that are damaged or missing.", one(found.backups_damaged)),
         ("holdfast_backups_unproven", "Backups that were never verified.", one(found.backups_unproven)),
+        (
+            "holdfast_retention_held_age_seconds",
+            "How long old backups of a task have not been removed, because the newest looks wrong; of the longest hold.",
+            one(age(found.held_since)),
+        ),
         ("holdfast_servers_offline", "Servers found offline.", one(found.servers_offline)),
+        (
+            "holdfast_servers",
+            "Servers by the result of the last contact.",
+            vec![
+                ("{state=\"online\"}", found.servers_online),
+                ("{state=\"offline\"}", found.servers_offline),
+                ("{state=\"unknown\"}", found.servers_unknown),
+            ],
+        ),
         ("holdfast_destinations_unreachable", "Destinations found unreachable.", one(found.destinations_unreachable)),
+        (
+            "holdfast_destinations",
+            "Destinations by the result of the last contact.",
+            vec![
+                ("{state=\"reachable\"}", found.destinations_reachable),
+                ("{state=\"unreachable\"}", found.destinations_unreachable),
+                ("{state=\"unknown\"}", found.destinations_unknown),
+            ],
+        ),
         ("holdfast_notices_waiting", "Notices not delivered yet.", one(found.notices_waiting)),
         ("holdfast_notices_undelivered", "Notices that could not be delivered.", one(found.notices_undelivered)),
         ("holdfast_catalogues_waiting", "Destinations whose catalogue is behind.", one(found.catalogues_waiting)),

@@ -76,5 +76,7 @@ string_enum! {
         MasterKeyRotated = "master_key.rotated",
         MaintenanceBegun = "maintenance.begun",
         MaintenanceEnded = "maintenance.ended",
+        WorkerDrained = "worker.drained",
+        WorkerResumed = "worker.resumed",
     }
 }

@@ -241,6 +241,7 @@ string_enum! {
         Missed = "missed",
         Skipped = "skipped",
         WindowClosed = "window_closed",
+        KeyMissing = "key_missing",
         NotSupported = "not_supported",
         Internal = "internal",
     }
@@ -311,6 +312,7 @@ impl FailureCode {
             | Self::Missed
             | Self::Skipped
             | Self::WindowClosed
+            | Self::KeyMissing
             | Self::NotSupported
             | Self::Internal => Blame::Service,
         }
@@ -325,7 +327,8 @@ impl FailureCode {
             | Self::Stalled
             | Self::DestinationUnavailable
             | Self::WorkerLost
-            | Self::DatabaseAway => true,
+            | Self::DatabaseAway
+            | Self::KeyMissing => true,
             Self::Dns
             | Self::HostKeyChanged
             | Self::Auth
@@ -437,6 +440,9 @@ impl FailureCode {
             Self::Missed => "See why the service was not running at that time.",
             Self::Skipped => "Let the task run less often if this keeps happening.",
             Self::WindowClosed => "Make the window longer, or give the workers more room, if this keeps happening.",
+            Self::KeyMissing => {
+                "Its operator has to put the master key of Holdfast back; `holdfast doctor` says where it is expected."
+            }
             Self::NotSupported => "Holdfast does not support that.",
             Self::Internal => "This is a bug in Holdfast. See its log for details.",
         }

@@ -61,7 +61,7 @@ impl Window {
 /// The instants of a time of day in the days around `at`: the end of the gap on a day whose clocks skip it, and both on
 /// a day whose clocks show it twice.
 fn instants(time: TimeOfDay, at: Timestamp, zone: &TimeZone) -> impl Iterator<Item = Timestamp> {
-    const AROUND_DAYS: i64 = 3;
+    const AROUND_DAYS: i64 = 2;
     let today = at.to_zoned(zone.clone()).date();
     let days = (-AROUND_DAYS..=AROUND_DAYS)
         .filter_map(move |day| today.checked_add(SignedDuration::from_hours(24 * day)).ok());

@@ -54,10 +54,10 @@ pub async fn insert(
     Ok(())
 }
 
-/// Deletes up to `limit` events from before `before`.
-pub async fn delete_before(tx: &mut Tx, before: DbTime, limit: i64) -> Result<u64> {
-    let sql = "DELETE FROM audit_events WHERE id IN (SELECT id FROM audit_events WHERE at < $1 LIMIT $2)";
-    execute!(tx, sql, before, limit)
+/// Deletes up to `limit` events from before `before`, but none with an id above `last`.
+pub async fn delete_before(tx: &mut Tx, before: DbTime, last: i64, limit: i64) -> Result<u64> {
+    let sql = "DELETE FROM audit_events WHERE id IN (SELECT id FROM audit_events WHERE at < $1 AND id <= $2 LIMIT $3)";
+    execute!(tx, sql, before, last, limit)
 }
 
 /// The events of one user, or of all users, with ids below `before`; newest first.

@@ -4,8 +4,8 @@ use std::io;
 
 /// `Unavailable` is temporary and becomes a 503, as do `Locked`, `Refused`, `Unreadable`, `DiskFull`, `ReadOnly`,
 /// `Damaged` and `Gone`, which an operator can resolve; `Conflict` is a unique value that is taken; `InUse` is a row that
-/// others refer to; `NotText` is a text that PostgreSQL cannot store, which is the client's fault; `Sealed` is a secret
-/// that cannot be opened; `Broken` is a bug in Holdfast.
+/// others refer to; `NotText` is a text that PostgreSQL cannot store, which is the client's fault; `NoKey` is a
+/// master key that is missing or another one, which also becomes a 503; `Sealed` is a secret that cannot be opened; `Broken` is a bug in Holdfast.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("the database is not available: {0}")]
@@ -30,6 +30,8 @@ pub enum StoreError {
     InUse,
     #[error("a text contains a character that cannot be stored")]
     NotText,
+    #[error("the master key cannot be used: {0}")]
+    NoKey(String),
     #[error("a sealed value cannot be opened: {0}")]
     Sealed(String),
     #[error("database error: {0}")]
@@ -48,7 +50,7 @@ impl StoreError {
             | Self::ReadOnly(_)
             | Self::Damaged(_)
             | Self::Gone(_) => true,
-            Self::Conflict | Self::InUse | Self::NotText | Self::Sealed(_) | Self::Broken(_) => false,
+            Self::Conflict | Self::InUse | Self::NotText | Self::NoKey(_) | Self::Sealed(_) | Self::Broken(_) => false,
         }
     }
 }

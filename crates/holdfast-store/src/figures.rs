@@ -13,6 +13,8 @@ named_row! {
         pub running: i64,
         /// The earliest slot of any task; it may be in the past.
         pub next_slot_at: Option<DbTime>,
+        /// Tasks of suspended accounts; none of the other figures on tasks counts them.
+        pub tasks_suspended: i64,
         pub tasks: i64,
         pub tasks_paused: i64,
         pub tasks_failed: i64,
@@ -21,12 +23,18 @@ named_row! {
         pub tasks_without_success: i64,
         /// Tasks whose old backups are not removed, because a newer one is suspicious.
         pub tasks_held: i64,
+        /// Since when the first of them has been held.
+        pub held_since: Option<DbTime>,
         pub backups: i64,
         pub stored_bytes: i64,
         pub backups_damaged: i64,
         pub backups_unproven: i64,
+        pub servers_online: i64,
         pub servers_offline: i64,
+        pub servers_unknown: i64,
+        pub destinations_reachable: i64,
         pub destinations_unreachable: i64,
+        pub destinations_unknown: i64,
         pub notices_waiting: i64,
         pub notices_undelivered: i64,
         /// Destinations whose catalogue is out of date.
@@ -38,14 +46,20 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
     let row = fetch_optional!(
         tx,
         Figures,
-        "SELECT (SELECT COUNT(*) FROM runs WHERE status = 'queued') AS queued,
+        concat!(
+            "SELECT (SELECT COUNT(*) FROM runs WHERE status = 'queued') AS queued,
              (SELECT MIN(created_at) FROM runs WHERE status = 'queued') AS queued_since,
              (SELECT COUNT(*) FROM runs WHERE status = 'running') AS running,
-             (SELECT MIN(next_run_at) FROM backup_tasks WHERE next_run_at IS NOT NULL) AS next_slot_at,
-             t.tasks, t.tasks_paused, t.tasks_failed, t.tasks_overdue, t.tasks_without_success, t.tasks_held, b.backups, b.stored_bytes, b.backups_damaged,
-             b.backups_unproven,
-             (SELECT COUNT(*) FROM remote_servers WHERE connectivity = 'offline') AS servers_offline,
-             (SELECT COUNT(*) FROM backup_destinations WHERE status = 'unreachable') AS destinations_unreachable,
+             (SELECT MIN(s.next_run_at) FROM backup_tasks s WHERE s.next_run_at IS NOT NULL AND ",
+            is_active!("s"),
+            ") AS next_slot_at,
+             (SELECT COUNT(*) FROM backup_tasks x WHERE NOT (",
+            is_active!("x"),
+            ")) AS tasks_suspended,
+             t.tasks, t.tasks_paused, t.tasks_failed, t.tasks_overdue, t.tasks_without_success, t.tasks_held,
+             t.held_since, b.backups, b.stored_bytes, b.backups_damaged, b.backups_unproven,
+             r.servers_online, r.servers_offline, r.servers_unknown,
+             d.destinations_reachable, d.destinations_unreachable, d.destinations_unknown,
              (SELECT COUNT(*) FROM notices WHERE next_try_at IS NOT NULL) AS notices_waiting,
              (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) FROM totals
                  WHERE subject = 'notice' AND status = 'undelivered') AS notices_undelivered,
@@ -56,22 +70,38 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
                  COUNT(CASE WHEN paused_at IS NULL AND last_status = 'failed' THEN 1 END) AS tasks_failed,
                  COUNT(CASE WHEN paused_at IS NULL AND overdue_since IS NOT NULL THEN 1 END) AS tasks_overdue,
                  COUNT(CASE WHEN paused_at IS NULL AND last_success_at IS NULL THEN 1 END) AS tasks_without_success,
-                 COUNT(retention_held_at) AS tasks_held
-             FROM backup_tasks) t
+                 COUNT(retention_held_at) AS tasks_held, MIN(retention_held_at) AS held_since
+             FROM backup_tasks a WHERE ",
+            is_active!("a"),
+            ") t
          CROSS JOIN (SELECT CAST(COALESCE(SUM(amount), 0) AS BIGINT) AS backups,
                  (SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM totals
                      WHERE subject = 'copy' AND kind = 'stored') AS stored_bytes,
                  CAST(COALESCE(SUM(CASE WHEN status IN ('corrupt', 'missing') THEN amount END), 0) AS BIGINT)
                      AS backups_damaged,
                  CAST(COALESCE(SUM(CASE WHEN status = 'unverified' THEN amount END), 0) AS BIGINT) AS backups_unproven
-             FROM totals WHERE subject = 'backup' AND kind = 'stored') b"
+             FROM totals WHERE subject = 'backup' AND kind = 'stored') b
+         CROSS JOIN (SELECT COUNT(CASE WHEN connectivity = 'online' THEN 1 END) AS servers_online,
+                 COUNT(CASE WHEN connectivity = 'offline' THEN 1 END) AS servers_offline,
+                 COUNT(CASE WHEN connectivity = 'unknown' THEN 1 END) AS servers_unknown
+             FROM remote_servers h WHERE ",
+            is_active!("h"),
+            ") r
+         CROSS JOIN (SELECT COUNT(CASE WHEN status = 'reachable' THEN 1 END) AS destinations_reachable,
+                 COUNT(CASE WHEN status = 'unreachable' THEN 1 END) AS destinations_unreachable,
+                 COUNT(CASE WHEN status = 'unknown' THEN 1 END) AS destinations_unknown
+             FROM backup_destinations p WHERE ",
+            is_active!("p"),
+            ") d"
+        )
     )?;
     row.ok_or_else(|| StoreError::Broken("a query returned no row".to_owned()))
 }
 
 /// The earliest slot of any task; it may be in the past.
 pub async fn find_next_slot(tx: &mut Tx) -> Result<Option<DbTime>> {
-    let sql = "SELECT MIN(next_run_at) FROM backup_tasks WHERE next_run_at IS NOT NULL";
+    let sql =
+        concat!("SELECT MIN(t.next_run_at) FROM backup_tasks t WHERE t.next_run_at IS NOT NULL AND ", is_active!("t"));
     Ok(fetch_optional!(tx, (Option<DbTime>,), sql)?.and_then(|(at,)| at))
 }
 
@@ -102,7 +132,8 @@ pub async fn list_failing_tasks(tx: &mut Tx, limit: i64) -> Result<Vec<(String, 
         tx,
         (String, String),
         "SELECT t.label, u.email FROM backup_tasks t JOIN users u ON u.id = t.user_id
-         WHERE t.paused_at IS NULL AND (t.last_status = 'failed' OR t.overdue_since IS NOT NULL)
+         WHERE u.suspended_at IS NULL AND t.paused_at IS NULL
+             AND (t.last_status = 'failed' OR t.overdue_since IS NOT NULL)
          ORDER BY t.id LIMIT $1",
         limit
     )
@@ -119,13 +150,17 @@ pub async fn list_damaged_tasks(tx: &mut Tx, limit: i64) -> Result<Vec<(String, 
     )
 }
 
-/// When each task that is not paused last succeeded, the longest ago first.
+/// When each task that is not paused, and whose account is not suspended, last succeeded, the longest ago first.
 pub async fn list_successes(tx: &mut Tx, limit: i64) -> Result<Vec<(i64, DbTime)>> {
     fetch_all!(
         tx,
         (i64, DbTime),
-        "SELECT id, last_success_at FROM backup_tasks WHERE paused_at IS NULL AND last_success_at IS NOT NULL
-         ORDER BY last_success_at, id LIMIT $1",
+        concat!(
+            "SELECT t.id, t.last_success_at FROM backup_tasks t
+             WHERE t.paused_at IS NULL AND t.last_success_at IS NOT NULL AND ",
+            is_active!("t"),
+            " ORDER BY t.last_success_at, t.id LIMIT $1"
+        ),
         limit
     )
 }

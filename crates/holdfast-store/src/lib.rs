@@ -34,6 +34,7 @@ mod store;
 pub mod task_health;
 
 pub mod audit;
+pub mod audit_export;
 pub mod backups;
 pub mod catalogue;
 pub mod copies;

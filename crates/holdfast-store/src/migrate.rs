@@ -56,6 +56,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(28, "0028_totals.sql"),
     migration!(29, "0029_lists.sql"),
     migration!(30, "0030_statistics.sql"),
+    migration!(31, "0031_draining_workers.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
@@ -85,7 +86,12 @@ pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> 
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.version > applied) {
         apply(tx, migration, now).await?;
-        tracing::info!(version = migration.version, "migrated the database");
+        tracing::debug!(version = migration.version, "migrated the database");
+    }
+    match applied {
+        0 => tracing::info!(version = newest(), "created the tables of a new installation"),
+        from if from < newest() => tracing::info!(from, to = newest(), "migrated the database"),
+        _ => {}
     }
     Ok(())
 }

@@ -181,15 +181,15 @@ pub(crate) async fn data_key(tx: &mut Tx, id: i64) -> Result<Key> {
     let row = row.ok_or_else(|| StoreError::Sealed(format!("data key {id} is missing")))?;
     let masters = load_masters(&tx.sealer.source)?;
     let key = unwrap_key(&masters, &row.wrapped).ok_or_else(|| {
-        StoreError::Sealed(format!("the master key in {} does not open data key {id}", tx.sealer.source.describe()))
+        StoreError::NoKey(format!("the master key in {} does not open data key {id}", tx.sealer.source.describe()))
     })?;
     tx.sealer.remember(id, key.clone());
     Ok(key)
 }
 
 pub(crate) fn load_masters(source: &MasterKeySource) -> Result<Vec<Key>> {
-    let loaded = source.load().map_err(|error| StoreError::Sealed(error.to_string()))?;
-    loaded.ok_or_else(|| StoreError::Sealed(format!("the master key {} is missing", source.describe())))
+    let loaded = source.load().map_err(|error| StoreError::NoKey(error.to_string()))?;
+    loaded.ok_or_else(|| StoreError::NoKey(format!("{} is missing; put the key back", source.describe())))
 }
 
 /// Checks that the master key is available and opens the data key that new secrets are sealed with.
@@ -199,7 +199,7 @@ pub(crate) async fn check_current(tx: &mut Tx) -> Result<()> {
     let rows = data_key_rows(tx).await?;
     let opens = rows.iter().any(|row| row.id == id && unwrap_key(&masters, &row.wrapped).is_some());
     let closed =
-        || StoreError::Sealed(format!("the master key in {} does not open data key {id}", tx.sealer.source.describe()));
+        || StoreError::NoKey(format!("the master key in {} does not open data key {id}", tx.sealer.source.describe()));
     if opens { Ok(()) } else { Err(closed()) }
 }
 

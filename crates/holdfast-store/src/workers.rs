@@ -13,6 +13,8 @@ named_row! {
         pub version: String,
         pub started_at: DbTime,
         pub seen_at: DbTime,
+        /// It was told to start no further runs.
+        pub is_draining: bool,
     }
 }
 
@@ -48,6 +50,15 @@ pub async fn mark_stopping(tx: &mut Tx, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Tells a worker whether it may start runs. Returns false if it is not there.
+pub async fn update_draining(tx: &mut Tx, name: &str, is_draining: bool) -> Result<bool> {
+    Ok(execute!(tx, "UPDATE workers SET is_draining = $1 WHERE name = $2", is_draining, name)? == 1)
+}
+
+pub async fn is_draining(tx: &mut Tx, name: &str) -> Result<bool> {
+    fetch_scalar!(tx, bool, "SELECT EXISTS (SELECT 1 FROM workers WHERE name = $1 AND is_draining)", name)
+}
+
 /// Whether the worker of a run was told to stop while it held the run.
 pub async fn was_stopping(tx: &mut Tx, run: RunId) -> Result<bool> {
     let sql =
@@ -67,7 +78,11 @@ pub async fn delete(tx: &mut Tx, name: &str) -> Result<()> {
 }
 
 pub async fn list(tx: &mut Tx) -> Result<Vec<WorkerRow>> {
-    fetch_all!(tx, WorkerRow, "SELECT name, version, started_at, seen_at FROM workers ORDER BY started_at, name")
+    fetch_all!(
+        tx,
+        WorkerRow,
+        "SELECT name, version, started_at, seen_at, is_draining FROM workers ORDER BY started_at, name"
+    )
 }
 
 pub async fn list_leases(tx: &mut Tx, limit: i64) -> Result<Vec<LeaseRow>> {

@@ -94,6 +94,7 @@ problem-disk-full-text = Nothing can be stored, because the disk of Holdfast's d
 problem-read-only-text = Nothing can be stored, because Holdfast's database is read-only. Its operator has to make it writable again.
 problem-damaged-text = Holdfast's database is damaged. Its operator has to repair or restore it; `holdfast doctor` tells more.
 problem-unreadable-text = Holdfast's database cannot be read or written. Its operator has to look into its disk.
+problem-no-key-text = Holdfast's master key is missing or cannot be used, so no secret can be read or stored. Its operator has to put it back; `holdfast doctor` says where.
 problem-destination-away = The destination does not respond
 problem-internal = Something went wrong
 problem-internal-text = This is a bug in Holdfast. It has been logged.
@@ -925,6 +926,8 @@ action-installation-imported = Installation imported
 action-master-key-rotated = Master key replaced
 action-maintenance-begun = Maintenance begun
 action-maintenance-ended = Maintenance ended
+action-worker-drained = Worker told to start no runs
+action-worker-resumed = Worker told to start runs again
 
 ## Administration
 admin-health = Health
@@ -965,6 +968,7 @@ admin-registration-do = Open registration
 admin-registration-close = Close registration
 admin-since = Since
 admin-worker = Worker
+admin-worker-draining = starts no further runs
 admin-worker-there = Running
 admin-worker-silent = Not responding
 admin-leases = Runs in progress

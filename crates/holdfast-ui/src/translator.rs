@@ -158,6 +158,7 @@ impl Translator {
                 OutageCause::ReadOnly => "problem-read-only-text",
                 OutageCause::Damaged => "problem-damaged-text",
                 OutageCause::Unreadable => "problem-unreadable-text",
+                OutageCause::NoKey => "problem-no-key-text",
             }),
             AppError::Internal(_) => self.say("problem-internal-text"),
             AppError::Unauthenticated => self.say("problem-forbidden"),

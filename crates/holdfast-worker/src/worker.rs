@@ -30,6 +30,8 @@ use crate::settings::Settings;
 use crate::upkeep::expiry::LogPosition;
 use crate::upkeep::{catalogue, daily_stats, due_reads, expiry, removal};
 
+/// The most characters that a host name may have.
+const HOST_NAME_CHARS: usize = 64;
 /// How often a worker looks for work that it was not notified of: slots coming due, workers that stopped responding.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// How often a worker tidies up: neither deleting what has expired nor verifying backups is urgent.
@@ -124,6 +126,14 @@ pub async fn supervise(parts: Parts, stop: CancellationToken) {
     }
 }
 
+/// The name of this machine or container, for the names of its workers.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    let plain: String = name.chars().filter(is_plain).take(HOST_NAME_CHARS).collect();
+    if plain.is_empty() { "worker".to_owned() } else { plain }
+}
+
 /// Wakes the worker when another process queues a run.
 async fn listen_for_queued(app: Arc<App>) {
     loop {
@@ -140,7 +150,7 @@ impl Worker {
         let halt = CancellationToken::new();
         let outbox = Outbox::new(sender.base_url(), settings.incident_tasks);
         let services = Services { app, engine, planner: Planner { folder }, settings, halt, outbox, sender };
-        let name = format!("worker-{}", random::hex(&random::bytes::<8>()));
+        let name = format!("{}-{}", host_name(), random::hex(&random::bytes::<4>()));
         let started = services.app.now();
         Self {
             services,
@@ -238,9 +248,7 @@ impl Worker {
             long: LongRunCapacity::of_worker(free, runs_at_once, at_once),
             short: SHORT_RUNS_AT_ONCE.saturating_sub(under_way.short.len()),
         };
-        if !queue::has_queued(&mut self.app().store.read().await?).await?
-            || maintenance::until(self.app()).await?.is_some()
-        {
+        if !queue::has_queued(&mut self.app().store.read().await?).await? || !self.may_start_runs().await? {
             return Ok(());
         }
         for run in runs::claim(&self.services, &self.name, room).await? {
@@ -251,13 +259,21 @@ impl Worker {
         Ok(())
     }
 
+    /// Whether there is no maintenance, and nobody has told this worker to start no runs.
+    async fn may_start_runs(&self) -> Result<bool> {
+        if maintenance::until(self.app()).await?.is_some() {
+            return Ok(false);
+        }
+        Ok(!workers::is_draining(&mut self.app().store.read().await?, &self.name).await?)
+    }
+
     /// Does everything that can be done now, one run after the other. Tests call this in place of waiting.
     pub async fn run_until_idle(&self, stop: &CancellationToken) -> Result<()> {
         loop {
             let (waiting, _) = self.end_lost_and_queue_due().await?;
             Self::run_background(&self.services, waiting).await?;
             let room = Capacity { long: LongRunCapacity { free: 1, reserved: 0 }, short: 1 };
-            let may_start = waiting.has_queued_run && maintenance::until(self.app()).await?.is_none();
+            let may_start = waiting.has_queued_run && self.may_start_runs().await?;
             let runs = if may_start { runs::claim(&self.services, &self.name, room).await? } else { Vec::new() };
             let has_run = !runs.is_empty();
             for run in runs {

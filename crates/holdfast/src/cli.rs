@@ -45,6 +45,7 @@ pub enum Command {
     User(UserCommand),
     Token(TokenCommand),
     Maintenance(MaintenanceCommand),
+    Drain(DrainCommand),
     Audit(AuditCommand),
     Pause(PauseCommand),
 }
@@ -88,6 +89,13 @@ pub enum AuditCommand {
 pub enum MaintenanceCommand {
     On { lasts: String },
     Off,
+    Show,
+}
+
+/// Which workers start no further runs.
+pub enum DrainCommand {
+    On { name: String },
+    Off { name: String },
     Show,
 }
 
@@ -202,6 +210,7 @@ pub fn parser() -> clap::Command {
         .subcommand(user_parser())
         .subcommand(token_parser())
         .subcommand(maintenance_parser())
+        .subcommand(drain_parser())
         .subcommand(audit_parser());
     for setting in TABLE {
         let default = if setting.default.is_empty() { String::new() } else { format!(" [{}]", setting.default) };
@@ -378,6 +387,19 @@ fn maintenance_parser() -> clap::Command {
         .subcommand(clap::Command::new("show").about("Show whether there is maintenance, and until when"))
 }
 
+fn drain_parser() -> clap::Command {
+    let name = || {
+        let help = "Name of a worker in `drain show`, or of a host for all workers on it";
+        Arg::new("name").required(true).value_name("NAME").help(help)
+    };
+    clap::Command::new("drain")
+        .about("Let single workers start no further runs, while the others go on")
+        .subcommand_required(true)
+        .subcommand(clap::Command::new("on").about("Let a worker finish its runs and start no others").arg(name()))
+        .subcommand(clap::Command::new("off").about("Let a worker start runs again").arg(name()))
+        .subcommand(clap::Command::new("show").about("List the workers, and what they are told"))
+}
+
 fn token_parser() -> clap::Command {
     let user = || required("user", "Email of the account");
     clap::Command::new("token")
@@ -468,6 +490,11 @@ pub fn command(matches: &ArgMatches) -> Result<Command, Failure> {
             Some(("on", matches)) => MaintenanceCommand::On { lasts: text(matches, "for") },
             Some(("off", _)) => MaintenanceCommand::Off,
             Some(_) | None => MaintenanceCommand::Show,
+        }),
+        "drain" => Command::Drain(match matches.subcommand() {
+            Some(("on", matches)) => DrainCommand::On { name: text(matches, "name") },
+            Some(("off", matches)) => DrainCommand::Off { name: text(matches, "name") },
+            Some(_) | None => DrainCommand::Show,
         }),
         other => Command::Remote(remote::command(other, matches)?),
     })

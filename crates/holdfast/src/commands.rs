@@ -8,6 +8,7 @@ mod confirm;
 mod connection;
 pub mod demo;
 pub mod doctor;
+pub mod drain;
 pub mod duration;
 pub mod export_yaml;
 pub mod maintenance;

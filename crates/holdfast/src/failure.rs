@@ -154,6 +154,7 @@ impl From<AppError> for Failure {
             AppError::Unavailable(Outage { cause, reason }) => {
                 let code = match cause {
                     OutageCause::Busy | OutageCause::Damaged | OutageCause::Unreadable => DATABASE,
+                    OutageCause::NoKey => MASTER_KEY,
                     OutageCause::DiskFull => DISK_FULL,
                     OutageCause::ReadOnly => PERMISSION,
                 };

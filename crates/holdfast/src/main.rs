@@ -1,5 +1,8 @@
 //! Holdfast: one binary with several roles. The arguments are parsed into settings and a command, which is then run.
 
+mod audit_export;
+mod audit_line;
+mod audit_log;
 mod cli;
 mod commands;
 mod failure;
@@ -129,6 +132,7 @@ async fn run(command: Command, load: &Loader<'_>, printer: Printer) -> Result<()
         Command::Token(command) => commands::token::run(&load.service()?, command, printer).await,
         Command::Audit(command) => commands::audit::run(&load.service()?, command).await,
         Command::Pause(command) => commands::user::pause(&load.service()?, command, printer).await,
+        Command::Drain(command) => commands::drain::run(&load.service()?, command, printer).await,
         Command::Maintenance(command) => commands::maintenance::run(&load.service()?, command, printer).await,
     }
 }

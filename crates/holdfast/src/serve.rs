@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::audit_export;
 use crate::failure::Failure;
 use crate::listen::{self, Limits};
 use crate::output::{complain, say};
@@ -106,6 +107,9 @@ impl Opened {
             work.spawn(flush_token_use(parts.app.clone(), stop.clone()));
         }
         work.spawn(health::watch_database(parts.app.clone(), stop.clone()));
+        if let Some(log) = settings.audit_log.clone() {
+            work.spawn(audit_export::run(parts.app.clone(), log, stop.clone()));
+        }
         work.close();
         let router = router(&parts.app, settings, &metrics, &close);
         let total = listen::connections_within_files(settings.connections.total);
@@ -155,6 +159,8 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
     serve_operations(&settings, &app, &metrics, &close_listener).await?;
     say!("The Holdfast worker is running. Stop with Ctrl-C.");
     tokio::spawn(health::watch_database(app.clone(), stop.clone()));
+    let exporting =
+        settings.audit_log.clone().map(|log| tokio::spawn(audit_export::run(app.clone(), log, stop.clone())));
     let running = holdfast_worker::supervise(parts, stop.clone());
     tokio::pin!(running);
     tokio::select! {
@@ -165,6 +171,11 @@ pub async fn work(settings: Settings) -> Result<(), Failure> {
                 tracing::warn!("work did not finish in time; it will be recovered at the next start");
             }
         }
+    }
+    if let Some(exporting) = exporting
+        && tokio::time::timeout(AFTERWARDS, exporting).await.is_err()
+    {
+        tracing::warn!("the audit log is exported after the next start");
     }
     close_listener.cancel();
     close(&app).await;
@@ -326,6 +337,7 @@ fn describe_metrics() {
     describe_counter!("holdfast_backups_damaged_total", "Backups found damaged or missing.");
     describe_counter!("holdfast_notices_total", "Messages sent, by result.");
     describe_counter!("holdfast_log_lines_dropped_total", "Log lines that could not be written.");
+    describe_counter!("holdfast_tasks_pulled_back_total", "Next runs corrected after a clock that was ahead.");
     describe_counter!("holdfast_slots_missed_total", "Scheduled times that passed while no worker was running.");
     begin_counters();
 }
@@ -340,9 +352,12 @@ fn begin_counters() {
         "holdfast_backups_damaged_total",
         "holdfast_log_lines_dropped_total",
         "holdfast_slots_missed_total",
+        "holdfast_tasks_pulled_back_total",
     ];
     plain.into_iter().for_each(|name| counter!(name).increment(0));
     for kind in RunKind::ALL {
+        counter!("holdfast_run_bytes_read_total", "kind" => kind.as_str()).increment(0);
+        counter!("holdfast_run_bytes_stored_total", "kind" => kind.as_str()).increment(0);
         for status in RunStatus::ALL.iter().filter(|status| !status.is_live()) {
             let labels = [("kind", kind.as_str()), ("status", status.as_str())];
             counter!("holdfast_runs_ended_total", &labels).increment(0);

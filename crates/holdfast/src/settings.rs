@@ -14,6 +14,7 @@ use holdfast_core::queue::ConcurrencyLimits;
 use holdfast_core::rate::{MinimumRate, Quota};
 use holdfast_store::master_key::MasterKeySource;
 
+use crate::audit_log::AuditLog;
 use crate::failure::Failure;
 use crate::listen;
 
@@ -153,6 +154,12 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_SHUTDOWN_SECS", "30", "How long runs may take to finish after SIGTERM"),
     plain("HOLDFAST_LOG", "info", "Which log lines are written, e.g. debug, or info,holdfast_api=debug"),
     plain("HOLDFAST_LOG_FORMAT", "text", "text or json"),
+    plain(
+        "HOLDFAST_AUDIT_LOG",
+        "",
+        "Where events of the audit log are written as they happen: the path of a file, - for standard output, syslog: or \
+         syslog:SOCKET",
+    ),
     plain("ENABLE_DEVICE_AUTH_ENDPOINT", "false", "Whether devices may exchange a password for a token"),
 ];
 
@@ -181,6 +188,8 @@ pub struct Settings {
     pub device_auth_enabled: bool,
     /// Start empty, whatever an earlier installation has left.
     pub is_new_installation: bool,
+    /// Where the audit log is exported to.
+    pub audit_log: Option<AuditLog>,
     /// Variables that look like settings, but were set by Kubernetes.
     pub service_links: Vec<String>,
 }
@@ -382,6 +391,11 @@ impl Settings {
             is_new_installation: given
                 .parse("HOLDFAST_NEW_INSTALLATION", "true or false", parse_switch)?
                 .unwrap_or(false),
+            audit_log: given.parse(
+                "HOLDFAST_AUDIT_LOG",
+                "an absolute path, - for standard output, syslog: or syslog:SOCKET",
+                AuditLog::parse,
+            )?,
             data_dir,
             service_links,
         })

@@ -1,4 +1,4 @@
-use holdfast_app::{Origin, suspension};
+use holdfast_app::{Origin, health, suspension};
 use holdfast_store::users::{self, UserRow};
 use holdfast_testkit::{PASSWORD, TestApp, TestUser, on_both_engines};
 use serde_json::json;
@@ -39,6 +39,14 @@ on_both_engines! {
         app.clock.advance_secs(3 * DAY_SECS);
         app.run_until_idle().await;
         app.worker().report_overdue().await.unwrap();
+        let figures = health::render_figures(&app.app).await;
+        let expected = ["tasks{state=\"overdue\"} 0", "tasks{state=\"suspended\"} 1", "tasks_without_success 0",
+            "scheduler_lag_seconds 0"];
+        for line in expected {
+            assert!(figures.contains(&format!("\nholdfast_{line}\n")), "{line}: {figures}");
+        }
+        let work = health::check_work(&app.app, 3).await.unwrap();
+        assert_eq!(work.tasks.unwrap(), "0 in all, 0 paused, none failing, and 1 of suspended accounts");
 
         resume(&app, &user).await;
         app.run_until_idle().await;

@@ -139,6 +139,8 @@ async fn page(
             .map(|worker| WorkerLine {
                 state: if silent(worker.seen_at.0) {
                     state("failed", &t.say("admin-worker-silent"))
+                } else if worker.is_draining {
+                    state("attention", &t.say("admin-worker-draining"))
                 } else {
                     state("good", &t.say("admin-worker-there"))
                 },

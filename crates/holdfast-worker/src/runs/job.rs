@@ -1,7 +1,7 @@
 //! What every kind of run has: its work, what it records, and what it leaves behind. One file per kind implements it.
 
 use async_trait::async_trait;
-use holdfast_app::AppError;
+use holdfast_app::{AppError, Outage, OutageCause};
 use holdfast_core::Timestamp;
 use holdfast_core::ids::ServerId;
 use holdfast_core::run::FailureCode;
@@ -132,9 +132,13 @@ impl Contacts {
     }
 }
 
-/// An unavailable database is not the fault of the run, which can be tried again.
+/// An unavailable database or master key is not the fault of the run, which can be tried again.
 pub(super) fn of_app(error: AppError) -> EngineError {
     match error {
+        AppError::Unavailable(Outage { cause: OutageCause::NoKey, reason }) => {
+            tracing::error!(reason, "a run needs a secret that cannot be opened");
+            EngineError::new(FailureCode::KeyMissing, "The master key of Holdfast is missing or cannot be used.")
+        }
         AppError::Unavailable(outage) => {
             tracing::warn!(reason = outage.reason, "the database did not answer a run");
             EngineError::new(FailureCode::DatabaseAway, "Holdfast's own database did not answer.")

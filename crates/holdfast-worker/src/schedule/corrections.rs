@@ -148,7 +148,7 @@ mod tests {
 
     fn worker(name: &str, seen: i64) -> WorkerRow {
         let at = DbTime(Timestamp::from_second(seen).unwrap());
-        WorkerRow { name: name.to_owned(), version: String::new(), started_at: at, seen_at: at }
+        WorkerRow { name: name.to_owned(), version: String::new(), started_at: at, seen_at: at, is_draining: false }
     }
 
     #[test]

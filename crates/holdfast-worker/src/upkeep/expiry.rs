@@ -7,7 +7,7 @@ use holdfast_core::Timestamp;
 use holdfast_core::clock::later;
 use holdfast_store::runs::{EndedPosition, LogSearch};
 use holdfast_store::{
-    DbTime, StoreError, Tx, audit, backups, events, idempotency, notices, runs, sessions, tokens, totals,
+    DbTime, StoreError, Tx, audit, audit_export, backups, events, idempotency, notices, runs, sessions, tokens, totals,
 };
 use tokio::time::Instant;
 
@@ -70,14 +70,17 @@ impl Expiring {
     }
 
     /// Deletes a batch, and returns how many rows that were.
-    async fn delete(self, tx: &mut Tx, before: Timestamp) -> std::result::Result<u64, StoreError> {
+    async fn delete(self, tx: &mut Tx, before: Timestamp, now: Timestamp) -> std::result::Result<u64, StoreError> {
         match self {
             Self::Sessions => sessions::delete_expired(tx, before).await.map(|_| 0),
             Self::Tokens => tokens::delete_expired(tx, before).await.map(|_| 0),
             Self::IdempotencyKeys => idempotency::delete_before(tx, before, ROWS_AT_ONCE).await,
             Self::Events => events::delete_before(tx, before, ROWS_AT_ONCE).await,
             Self::Checks => runs::delete_old_checks_and_inventories(tx, before, ROWS_AT_ONCE).await,
-            Self::AuditEvents => audit::delete_before(tx, DbTime(before), ROWS_AT_ONCE).await,
+            Self::AuditEvents => {
+                let last = audit_export::find_deletable(tx, now).await?;
+                audit::delete_before(tx, DbTime(before), last, ROWS_AT_ONCE).await
+            }
             Self::Notices => notices::delete_before(tx, before, ROWS_AT_ONCE).await,
             Self::RemovedBackups => backups::delete_removed(tx, before, ROWS_AT_ONCE).await,
         }
@@ -101,7 +104,7 @@ pub(crate) async fn delete(services: &Services, logs: LogPosition) -> Result<Log
         // At least one batch of each, however long the others take.
         loop {
             let mut tx = app.store.begin().await?;
-            let gone = what.delete(&mut tx, before).await?;
+            let gone = what.delete(&mut tx, before, now).await?;
             tx.commit().await?;
             total += gone;
             if gone < ROWS_AT_ONCE.unsigned_abs() || Instant::now() >= deadline {

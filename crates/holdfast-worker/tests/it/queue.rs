@@ -584,6 +584,25 @@ on_both_engines! {
         tokio::time::timeout(Duration::from_secs(20), heard.recv()).await.expect("in time").expect("a word");
     }
 
+    async fn a_drained_worker_starts_nothing_and_others_go_on(app: TestApp) {
+        let user = app.user("ada").await;
+        let task = user.task().await;
+        let drained = app.worker();
+        drained.tidy().await.unwrap();
+        let name = holdfast_app::draining::list(&app.app).await.unwrap()[0].name.clone();
+        let origin = holdfast_app::Origin::default();
+        assert_eq!(holdfast_app::draining::set(&app.app, &origin, &name, true).await.unwrap(), [name.clone()]);
+        run(&user, task).await;
+        drained.run_until_idle(&CancellationToken::new()).await.unwrap();
+        assert_eq!(logs(&user, task).await[0]["status"], "queued");
+        app.run_until_idle().await;
+        assert_ne!(logs(&user, task).await[0]["status"], "queued", "another worker");
+        run(&user, task).await;
+        holdfast_app::draining::set(&app.app, &origin, &name, false).await.unwrap();
+        drained.run_until_idle(&CancellationToken::new()).await.unwrap();
+        assert!(logs(&user, task).await.iter().all(|log| log["status"] != "queued"));
+    }
+
     async fn nothing_starts_during_maintenance(app: TestApp) {
         let user = app.user("ada").await;
         let task = user.task().await;

@@ -123,6 +123,10 @@ on_both_engines! {
         assert!(log["output"].as_str().unwrap().contains("Warning: The newest backup looks wrong: it is empty"), "{log}");
         let protection = bench.protection(task).await;
         assert_eq!(protection["retention_held"], true);
+        bench.app.clock.advance_secs(60);
+        let figures = holdfast_app::health::render_figures(&bench.app.app).await;
+        let held = figures.lines().find_map(|line| line.strip_prefix("holdfast_retention_held_age_seconds "));
+        assert!(held.unwrap().parse::<i64>().unwrap() >= 60, "{figures}");
         assert!(protection["held_reason"].as_str().unwrap().contains("it is empty"), "{protection}");
         // A lower number changes nothing while retention is on hold.
         let path = format!("/api/backup-tasks/{task}");

@@ -4,13 +4,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast_app::{App, AppError, health, transfer};
+use holdfast_app::{App, AppError, Check, audit_log, draining, health, transfer};
 use holdfast_core::clock::{Clock as _, SystemClock};
 use holdfast_store::Migrations;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_worker::{Parts, examine};
 use serde_json::{Value, json};
 
+use crate::audit_log::AuditLog;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::settings::Settings;
@@ -25,6 +26,9 @@ const CLOCK_SECS: i64 = 60;
 
 /// How long reading everything in the database may take. A database that hangs is a finding, too.
 const READ_LIMIT: Duration = Duration::from_secs(600);
+
+/// Events of the audit log are written within seconds.
+const LATE_EVENT_SECS: i64 = 60;
 
 /// How many names of tasks a line shows.
 const NAMES: i64 = 3;
@@ -71,7 +75,7 @@ pub async fn run(settings: &Settings, options: Options) -> Result<(), Failure> {
     if exists {
         match open_parts(settings, Migrations::Never).await {
             Ok(parts) => {
-                if let Err(failure) = look_inside(&mut report, &parts, options.is_offline).await {
+                if let Err(failure) = look_inside(&mut report, &parts, settings, options.is_offline).await {
                     report.tell("other checks", Err(format!("stopped, because {}", failure.message)));
                 }
                 parts.app.store.close().await;
@@ -98,7 +102,7 @@ pub fn unusable(options: Options, failure: Failure) -> Failure {
     failure
 }
 
-async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Result<(), Failure> {
+async fn look_inside(report: &mut Report, parts: &Parts, settings: &Settings, is_offline: bool) -> Result<(), Failure> {
     let app = &parts.app;
     let checks = health::check(app).await;
     let (database, rest): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| check.name == "database");
@@ -110,10 +114,9 @@ async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Re
     }
     report.tell("database content", check_damage(app).await);
     if is_usable {
+        let is_running = !in_time(draining::list(app)).await?.is_empty();
         for check in rest {
-            let fine = if check.name == "master_key" { "opens the database" } else { "running" };
-            let fine = check.note.unwrap_or_else(|| fine.to_owned());
-            report.tell(&check.name.replace('_', " "), check.problem.map_or(Ok(fine), Err));
+            report.tell(&check.name.replace('_', " "), explain(check, is_running));
         }
     }
     report.tell("clock", check_clock(app).await);
@@ -128,6 +131,9 @@ async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Re
     );
     report.tell("secrets", check_secrets(app).await);
     report.tell("messages", check_messages(app).await);
+    if let Some(log) = &settings.audit_log {
+        report.tell("audit log", check_audit_log(app, log).await);
+    }
     let work = health::check_work(app, NAMES).await?;
     report.tell("tasks", work.tasks);
     report.tell("backups", work.backups);
@@ -141,6 +147,21 @@ async fn look_inside(report: &mut Report, parts: &Parts, is_offline: bool) -> Re
     }
     examine(parts, |finding| report.tell(&finding.what, finding.found)).await?;
     Ok(())
+}
+
+/// The result of a check of readiness. A service that was stopped in an orderly way, or never started here, such as in a
+/// rehearsal of a recovery, is no problem; that tasks are due which nobody starts is one.
+fn explain(check: Check, is_running: bool) -> Result<String, String> {
+    let fine = match check.name {
+        "master_key" => "opens the database",
+        "scheduler" | "workers" if !is_running => "not running: no service works on this database at the moment",
+        _ => "running",
+    };
+    match check.problem {
+        Some(_) if check.name == "workers" && !is_running => Ok(fine.to_owned()),
+        Some(problem) => Err(problem),
+        None => Ok(check.note.unwrap_or_else(|| fine.to_owned())),
+    }
 }
 
 async fn in_time<T>(reading: impl Future<Output = holdfast_app::Result<T>>) -> holdfast_app::Result<T> {
@@ -240,6 +261,18 @@ async fn check_secrets(app: &App) -> Result<String, String> {
     let count = |table: &str| all.get(table).copied().unwrap_or_default();
     let (tasks, servers) = (count("backup_tasks"), count("remote_servers"));
     Ok(format!("all of {tasks} tasks, {servers} servers and {} destinations readable", count("backup_destinations")))
+}
+
+/// Checks that events of the audit log reach their destination.
+async fn check_audit_log(app: &App, log: &AuditLog) -> Result<String, String> {
+    let (problem, waits) = audit_log::find_state(app).await.map_err(|error| error.reason())?;
+    match problem.filter(|_| waits > 0) {
+        Some(problem) => Err(format!("{problem}; events have waited for {waits} s, and are written when it can be")),
+        None if waits > LATE_EVENT_SECS => Err(format!(
+            "events have waited for {waits} s: no process with HOLDFAST_AUDIT_LOG writes them to {log}; start one"
+        )),
+        None => Ok(format!("everything is written to {log}")),
+    }
 }
 
 async fn check_messages(app: &App) -> Result<String, String> {

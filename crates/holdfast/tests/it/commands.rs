@@ -240,3 +240,32 @@ async fn maintenance_is_begun_shown_and_ended() {
         assert_eq!(metric().await, "0");
     }
 }
+
+#[tokio::test]
+async fn a_worker_is_drained_and_starts_runs_again() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let installation = Installation::new(engine).await;
+        let service = installation.serve(&[]);
+        let show = || -> serde_json::Value {
+            serde_json::from_str(&installation.succeed(&["drain", "show", "--json"], "")).unwrap()
+        };
+        assert_eq!(installation.run(&["drain", "on", "nobody"], "").status.code(), Some(2));
+        // The worker reports when it has started.
+        while show()["workers"].as_array().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let name = show()["workers"][0]["name"].as_str().unwrap().to_owned();
+        let told = installation.succeed(&["drain", "on", &name], "");
+        assert!(told.starts_with(&format!("No run starts on {name}.")), "{told}");
+        assert_eq!(show()["workers"][0]["draining"], true);
+        assert!(installation.succeed(&["drain", "show"], "").contains("starts no runs"));
+        let metrics = service.client().get("/metrics").await.text;
+        assert!(metrics.contains("\nholdfast_workers_draining 1\n"), "{metrics}");
+        let doctor = String::from_utf8_lossy(&installation.run(&["doctor", "--offline"], "").stdout).into_owned();
+        assert!(doctor.contains("ok       drain: no run starts: all workers were told so"), "{doctor}");
+        // All workers of a host are told by its name.
+        let (host, _) = name.rsplit_once('-').unwrap();
+        assert_eq!(installation.succeed(&["drain", "off", host], ""), format!("Runs start again on {name}."));
+        assert_eq!(show()["workers"][0]["draining"], false);
+    }
+}

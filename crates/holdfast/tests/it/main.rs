@@ -3,6 +3,8 @@
 
 /// `apply`: secrets, refusals, and two of them at once.
 mod applying;
+/// The export of the audit log.
+mod audit_log;
 /// Accounts, tokens and keys from the command line, while the service runs.
 mod commands;
 /// Configuration in a file: `apply` and `export --yaml`.
