@@ -72,7 +72,7 @@ fn instants_of(time: TimeOfDay, date: Date, zone: &TimeZone) -> Vec<Timestamp> {
     let found = zone.to_ambiguous_timestamp(date.to_datetime(time.to_time()));
     let both = match found.offset() {
         AmbiguousOffset::Unambiguous { .. } => [found.earlier().ok(), None],
-        AmbiguousOffset::Fold { .. } => [found.clone().earlier().ok(), found.later().ok()],
+        AmbiguousOffset::Fold { .. } => [found.earlier().ok(), found.later().ok()],
         AmbiguousOffset::Gap { .. } => {
             let end = found.earlier().ok().and_then(|before| zone.following(before).next());
             [end.map(|transition| transition.timestamp()), None]
