@@ -19,14 +19,14 @@ const SYSLOG_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditLog {
     File(PathBuf),
-    StandardOutput,
+    Console,
     Syslog(PathBuf),
 }
 
 impl AuditLog {
     pub fn parse(text: &str) -> Option<Self> {
         match text {
-            "-" | "stdout" => Some(Self::StandardOutput),
+            "-" | "stdout" => Some(Self::Console),
             "syslog" | "syslog:" => Some(Self::Syslog(PathBuf::from(SYSLOG))),
             _ => {
                 let is_absolute = |path: &PathBuf| path.is_absolute();
@@ -41,7 +41,7 @@ impl AuditLog {
     pub fn open(&self) -> Output {
         match self {
             Self::File(path) => Output::File(LogFile { path: path.clone(), open: None }),
-            Self::StandardOutput => Output::StandardOutput { is_torn: false },
+            Self::Console => Output::Console { is_torn: false },
             Self::Syslog(path) => Output::Syslog { path: path.clone(), socket: None },
         }
     }
@@ -51,7 +51,7 @@ impl fmt::Display for AuditLog {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(out, "{}", path.display()),
-            Self::StandardOutput => write!(out, "standard output"),
+            Self::Console => write!(out, "standard output"),
             Self::Syslog(path) => write!(out, "syslog at {}", path.display()),
         }
     }
@@ -60,7 +60,7 @@ impl fmt::Display for AuditLog {
 /// A destination that is written to. After an error, it is opened again.
 pub enum Output {
     File(LogFile),
-    StandardOutput { is_torn: bool },
+    Console { is_torn: bool },
     Syslog { path: PathBuf, socket: Option<UnixDatagram> },
 }
 
@@ -69,7 +69,7 @@ impl Output {
     pub fn write(&mut self, lines: &[String]) -> io::Result<()> {
         match self {
             Self::File(file) => file.write(lines),
-            Self::StandardOutput { is_torn } => {
+            Self::Console { is_torn } => {
                 let text = whole_lines(lines, *is_torn);
                 let mut stdout = io::stdout().lock();
                 let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn destinations_are_a_file_standard_output_or_syslog() {
-        assert_eq!(AuditLog::parse("-"), Some(AuditLog::StandardOutput));
+        assert_eq!(AuditLog::parse("-"), Some(AuditLog::Console));
         assert_eq!(AuditLog::parse("/var/log/audit.jsonl"), Some(AuditLog::File("/var/log/audit.jsonl".into())));
         assert_eq!(AuditLog::parse("syslog:"), Some(AuditLog::Syslog("/dev/log".into())));
         assert_eq!(AuditLog::parse("syslog:/run/log"), Some(AuditLog::Syslog("/run/log".into())));
