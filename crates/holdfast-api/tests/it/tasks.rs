@@ -66,7 +66,7 @@ on_both_engines! {
         let none = user.client.put(&path, json!({"window_end": "22:00"})).await.error_of("window_end");
         assert_eq!(none, "The window must not end when it begins.");
         let free = user.client.put(&path, json!({"window_start": null, "window_end": null})).await.data(200);
-        assert_eq!(free["schedule"]["window_start"], serde_json::Value::Null);
+        assert_eq!(free["schedule"]["window_start"], Value::Null);
         let utc = user.client.put(&path, json!({"timezone": null, "spread_minutes": 0})).await.data(200);
         assert_eq!((&utc["schedule"]["timezone"], &utc["schedule"]["scheduled_utc_time"]), (&json!(null), &json!("03:00")));
         assert!(next().await.as_str().unwrap().contains("2025-03-04T03:00:00"), "{}", next().await);

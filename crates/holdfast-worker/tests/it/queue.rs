@@ -591,7 +591,7 @@ on_both_engines! {
         drained.tidy().await.unwrap();
         let name = holdfast_app::draining::list(&app.app).await.unwrap()[0].name.clone();
         let origin = holdfast_app::Origin::default();
-        assert_eq!(holdfast_app::draining::set(&app.app, &origin, &name, true).await.unwrap(), [name.clone()]);
+        assert_eq!(holdfast_app::draining::set(&app.app, &origin, &name, true).await.unwrap(), std::slice::from_ref(&name));
         run(&user, task).await;
         drained.run_until_idle(&CancellationToken::new()).await.unwrap();
         assert_eq!(logs(&user, task).await[0]["status"], "queued");
