@@ -2,6 +2,7 @@
 //! from its table entry, so the two cannot drift apart.
 
 pub(crate) mod doc;
+mod examples;
 mod fields;
 mod formats;
 mod update;
@@ -14,6 +15,7 @@ use holdfast_core::scope::Scope;
 use serde_json::{Value, json};
 
 use self::doc::{AnswerDoc, QueryDoc, SchemaDoc, reference};
+use self::examples::Examples;
 use crate::access::Access;
 use crate::error::{ErrorBody, ValidationBody};
 use crate::json::Message;
@@ -41,7 +43,7 @@ pub fn document() -> Value {
     ] {
         keep(&doc, require_everything);
     }
-    let routes = routes();
+    let (routes, examples) = (routes(), Examples::read());
     for route in &routes {
         if let Some(schema) = route.answer.as_ref().and_then(AnswerDoc::schema) {
             keep(schema, require_everything);
@@ -54,7 +56,7 @@ pub fn document() -> Value {
         if let Some(body) = route.body.as_ref().filter(|body| body.partial) {
             schemas.extend(update::schemas(&body.schema));
         }
-        paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), operation(route));
+        paths.entry(route.path).or_default().insert(route.method.as_str().to_lowercase(), operation(route, &examples));
     }
     words::add_to(&mut schemas);
     formats::add_to(&mut schemas);
@@ -103,7 +105,7 @@ fn require_everything(schema: &mut Value) {
     schema["required"] = Value::Array(names);
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(route: &Route, examples: &Examples) -> Value {
     let mut parameters: Vec<Value> = route.query.iter().map(QueryDoc::parameter).collect();
     if let Some(resource) = route.resource {
         let about = format!("The id of the {}", resource.name().to_lowercase());
@@ -149,7 +151,7 @@ fn operation(route: &Route) -> Value {
         "operationId": operation_id(route),
         "tags": [tag(route)],
         "parameters": parameters,
-        "responses": responses(route),
+        "responses": responses(route, examples),
     });
     if route.access == Access::Public {
         operation["security"] = json!([]);
@@ -165,8 +167,8 @@ fn operation(route: &Route) -> Value {
     }
     if let Some(body) = &route.body {
         let name = if body.partial { update::name(&body.schema.name) } else { body.schema.name.clone() };
-        operation["requestBody"] =
-            json!({ "required": !body.optional, "content": { "application/json": { "schema": reference(&name) } } });
+        let content = json!({ "schema": reference(&name), "example": examples.body(body) });
+        operation["requestBody"] = json!({ "required": !body.optional, "content": { "application/json": content } });
     }
     operation
 }
@@ -208,13 +210,17 @@ fn tag(route: &Route) -> &'static str {
     }
 }
 
-fn responses(route: &Route) -> BTreeMap<String, Value> {
+fn responses(route: &Route, examples: &Examples) -> BTreeMap<String, Value> {
     let mut responses = BTreeMap::new();
     let mut add = |status: u16, about: &str, body: Value| {
-        let answer = route.answer.as_ref().filter(|answer| answer.status() == status);
+        // A dry run of a creation has another status, and answers as the creation would.
+        let answer = route.answer.as_ref().filter(|answer| answer.status() == status || status == 200);
         let kind = answer.map_or("application/json", AnswerDoc::content_type);
-        let content = json!({ kind: { "schema": body } });
-        let headers = headers(route, status);
+        let mut content = json!({ "schema": body });
+        if let Some(answer) = answer {
+            content["example"] = examples.answer(&operation_id(route), route, answer);
+        }
+        let (headers, content) = (headers(route, status), json!({ kind: content }));
         responses.insert(status.to_string(), json!({ "description": about, "headers": headers, "content": content }));
     };
     if let Some(answer) = &route.answer {

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 /// Times whose names do not end in `_at`. Local times have no format, because they have no offset.
 const TIMES: &[&str] = &["at", "account_created", "last_run_utc_time", "next_run"];
+/// A time of day, whose name does end in `_at`.
+const TIME_OF_DAY: &str = "time_to_run_at";
 const URLS: &[&str] =
     &["first", "last", "prev", "next", "url", "avatar_url", "s3_endpoint", "custom_s3_endpoint", "heartbeat_url"];
 
@@ -21,7 +23,9 @@ pub(super) fn add_to(schemas: &mut BTreeMap<String, Value>) {
 }
 
 fn format(name: &str) -> Option<&'static str> {
-    if name.ends_with("_at") || TIMES.contains(&name) {
+    if name == TIME_OF_DAY {
+        None
+    } else if name.ends_with("_at") || TIMES.contains(&name) {
         Some("date-time")
     } else if URLS.contains(&name) {
         Some("uri")

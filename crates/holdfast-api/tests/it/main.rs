@@ -14,6 +14,8 @@ mod dry_run;
 mod errors;
 /// Following runs, backups and notices as they happen.
 mod events;
+/// The examples of the OpenAPI document.
+mod examples;
 /// Following queued work, and sending requests again.
 mod following;
 /// Pagination, search, filters, and that lists contain only the owner's rows.
@@ -32,6 +34,8 @@ mod suspension;
 mod tags;
 /// Backup tasks.
 mod tasks;
+/// What null and an empty text do to each kind of field in an update.
+mod updates;
 /// The current user.
 mod user;
 /// Changing only the version that was seen, and refusing unknown fields.
