@@ -37,7 +37,7 @@ impl Examples {
             AnswerDoc::Bare(_, schema) => item(schema),
             AnswerDoc::Data(_, schema) => json!({ "data": item(schema) }),
             AnswerDoc::All(schema) => json!({ "data": [item(schema)] }),
-            AnswerDoc::Page(schema) => page(&route.path.replace("{id}", "1"), item(schema)),
+            AnswerDoc::Page(schema) => page(&route.path.replace("{id}", "1"), &item(schema)),
             AnswerDoc::Bytes => json!("<h1>Hello</h1>\n"),
             AnswerDoc::Events(schema) => {
                 let data = item(schema);
@@ -53,7 +53,7 @@ impl Examples {
 }
 
 /// A page with one item, which is also the last.
-fn page(path: &str, item: Value) -> Value {
+fn page(path: &str, item: &Value) -> Value {
     let url = format!("{ORIGIN}{path}");
     json!({
         "data": [item],
