@@ -7,18 +7,17 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use holdfast_app::AppError;
 use holdfast_app::people::{self, Invitation};
-use holdfast_app::refusal::Missing;
-use holdfast_core::ids::UserId;
 use holdfast_core::input::Errors;
 use holdfast_core::limits;
 use holdfast_core::user::UserDraft;
 
+use super::person::parse_person;
 use crate::fields::{Control, Fields, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Section};
 use crate::human::Markup;
 use crate::page::{done, render};
-use crate::problem::{PageError, PageResult};
+use crate::problem::PageResult;
 use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::{FormPage, run_kind, state};
@@ -218,18 +217,13 @@ pub(crate) async fn set_registration(State(ui): State<Arc<Ui>>, person: SignedIn
     Ok(done("/administration", "saved"))
 }
 
-fn parse(id: &str) -> Result<UserId, PageError> {
-    let id: i64 = id.parse().map_err(|_| AppError::Missing(Missing::Account))?;
-    Ok(UserId(id))
-}
-
 pub(crate) async fn renew_link(
     State(ui): State<Arc<Ui>>,
     person: SignedIn,
     Path(id): Path<String>,
     _: Form,
 ) -> PageResult {
-    let invitation = people::renew_link(&ui.app, &person.caller, parse(&id)?, &person.base_url).await?;
+    let invitation = people::renew_link(&ui.app, &person.caller, parse_person(&id)?, &person.base_url).await?;
     page(&ui, &person, StatusCode::CREATED, None, Some(invitation)).await
 }
 

@@ -53,12 +53,12 @@ struct Place {
     state: Markup,
 }
 
-fn parse_person(id: &str) -> Result<UserId, PageError> {
+pub(super) fn parse_person(id: &str) -> Result<UserId, PageError> {
     let id: i64 = id.parse().map_err(|_| AppError::Missing(Missing::Account))?;
     Ok(UserId(id))
 }
 
-fn address(id: UserId) -> String {
+pub(super) fn address(id: UserId) -> String {
     format!("/administration/people/{id}")
 }
 

@@ -16,6 +16,7 @@ use holdfast_core::input::Errors;
 use holdfast_core::refusal::Rule;
 use holdfast_store::users::UserRow;
 
+use super::person::{address, parse_person};
 use crate::fields::{Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::Section;
@@ -68,15 +69,6 @@ impl Act {
             Self::Suspend | Self::MakeAdministrator | Self::MakeOrdinary => false,
         }
     }
-}
-
-fn parse_person(id: &str) -> Result<UserId, PageError> {
-    let id: i64 = id.parse().map_err(|_| AppError::Missing(Missing::Account))?;
-    Ok(UserId(id))
-}
-
-fn address(id: UserId) -> String {
-    format!("/administration/people/{id}")
 }
 
 pub(crate) async fn ask(
