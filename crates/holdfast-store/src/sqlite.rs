@@ -63,7 +63,9 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
     // One more than there are cores keeps them all busy; in measurements on two cores, three beat both two and four.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let size = options.max_connections.min((cores + 1).min(MAX_READERS) as u32);
-    let readers = pool::open(connect.pragma("query_only", "1"), size, options.acquire_timeout);
+    // A file that is gone must not come back empty: SQLite would also replace the write-ahead log beside it, with
+    // everything in it that was acknowledged.
+    let readers = pool::open(connect.create_if_missing(false).pragma("query_only", "1"), size, options.acquire_timeout);
     Ok((readers, Writer::start(connection)))
 }
 

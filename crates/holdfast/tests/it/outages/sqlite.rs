@@ -123,16 +123,27 @@ async fn damage_to_the_file_of_a_running_service_is_named_and_the_service_recove
     assert_eq!(client.get("/api/tags").await.expect(200)["meta"]["total"], 400);
 }
 
-#[tokio::test]
-async fn a_database_that_was_moved_away_is_named() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_was_moved_away_is_named_and_nothing_takes_its_place() {
     let installation = Installation::new(Engine::Sqlite).await;
-    let service = installation.serve(&[]);
+    let token = token(&installation);
+    let mut service = installation.serve(&[]);
+    let client = service.client().with_token(&token);
+    client.post("/api/tags", json!({"label": "kept"})).await.expect(201);
     let path = installation.data_dir().join("holdfast.db");
     std::fs::rename(&path, path.with_extension("moved")).unwrap();
+    // More at once than there are open connections.
+    let requests = (0..40).map(|_| client.get("/api/tags"));
+    futures_util::future::join_all(requests).await;
     wait_for(&service.client(), 503, "moved or deleted").await;
     assert_doctor(&installation, "does not exist");
+    assert!(!path.exists(), "no empty database was created in its place");
     std::fs::rename(path.with_extension("moved"), &path).unwrap();
     wait_for(&service.client(), 200, "ok").await;
+    drop(service);
+    service = installation.serve(&[]);
+    let tags = service.client().with_token(&token).get("/api/tags").await.data(200);
+    assert_eq!(tags[0]["label"], "kept");
 }
 
 #[tokio::test]
