@@ -54,11 +54,21 @@ pub(crate) fn note_update(
     secrets: &[SecretPair<'_>],
 ) -> Result<()> {
     let Some(dry_run) = &caller.dry_run else { return Ok(()) };
-    for _ in secrets.iter().filter(|pair| pair.given.set().is_some() && !pair.is_same()) {
+    for pair in secrets.iter().filter(|pair| pair.given.set().is_some()) {
+        // Before the comparison: a refusal must not tell whether the guess was right.
         let decision = app.differences.take(caller.user.0, DIFFERENCES, app.now());
         if !decision.allowed {
             let (limit, retry_after_secs) = (decision.limit, decision.retry_after_secs);
             return Err(AppError::TooManyRequests { limit, retry_after_secs });
+        }
+        if decision.remaining == 0 {
+            tracing::warn!(
+                user = caller.user.0,
+                "dry runs have compared many secrets that differ from the stored ones"
+            );
+        }
+        if pair.is_same() {
+            app.differences.give_back(caller.user.0, DIFFERENCES);
         }
     }
     let same: Vec<&str> = secrets.iter().filter(|pair| pair.is_same()).map(|pair| pair.field).collect();

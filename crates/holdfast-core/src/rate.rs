@@ -64,6 +64,11 @@ impl Bucket {
         }
     }
 
+    /// Puts back a permit that was taken and not used.
+    pub fn give_back(&mut self, quota: Quota) {
+        self.full_at_micros -= quota.interval();
+    }
+
     /// True when the bucket is full and so no different from a new one.
     pub fn is_idle(&self, now_micros: i64) -> bool {
         self.full_at_micros <= now_micros
