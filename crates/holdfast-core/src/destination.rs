@@ -131,6 +131,17 @@ impl DestinationSpec {
         self.sftp().is_some_and(|sftp| !sftp.has_password)
     }
 
+    /// Whether both are opened at the same host with the same login, so that a key for one may be used for the other.
+    pub fn has_same_login(&self, other: &Self) -> bool {
+        match (self.sftp(), other.sftp()) {
+            (Some(own), Some(other)) => {
+                (&own.host, own.port, &own.username) == (&other.host, other.port, &other.username)
+            }
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+
     /// A copy with the host key that its server presented; `None` if it has one already or the type uses none.
     pub fn pinned(&self, host_key: &str) -> Option<Self> {
         let sftp = self.sftp().filter(|sftp| sftp.host_key.is_none())?;

@@ -72,6 +72,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: T
 
 /// Writes the new settings. If they or the keys have changed, the destination counts as unchecked. If the settings have
 /// changed and the destination is empty (`is_empty`), its marker is cleared: it may be a different place from now on.
+/// With another host or login, the key that a former owner left with it is removed.
 pub async fn update(
     tx: &mut Tx,
     row: &DestinationRow,
@@ -82,6 +83,10 @@ pub async fn update(
     write(tx, row.id.0, row.user_id, draft, row.updated_at.moved_on(now)).await?;
     if is_empty && row.spec != draft.spec {
         execute!(tx, "UPDATE backup_destinations SET marker = NULL, login_key_sealed = NULL WHERE id = $1", row.id.0)?;
+    }
+    // The key of a former owner is for the place that they opened with it.
+    if !row.spec.has_same_login(&draft.spec) {
+        execute!(tx, "UPDATE backup_destinations SET login_key_sealed = NULL WHERE id = $1", row.id.0)?;
     }
     if row.spec != draft.spec || draft.keys.has_new() {
         let reset = "UPDATE backup_destinations SET status = 'unknown', last_error = NULL, last_error_code = NULL,
