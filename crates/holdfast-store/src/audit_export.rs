@@ -20,6 +20,12 @@ pub async fn claim(tx: &mut Tx, name: &str, until: Timestamp, now: Timestamp) ->
     let known = settings::find(tx, WRITER).await?;
     let is_free = known.as_deref().and_then(read_claim).is_none_or(|(writer, until)| writer == name || until <= now);
     let claim = format!("{name} {}", until.as_microsecond());
+    // A position beyond the newest event is that of another database, from which this one was imported. Without this,
+    // nothing would be written until as many events have happened here.
+    if is_free && find_after(tx).await? > find_newest(tx).await? {
+        tracing::warn!("the export of the audit log begins anew: its position was that of another database");
+        settings::write(tx, AFTER, "0").await?;
+    }
     Ok(is_free && settings::swap(tx, WRITER, known.as_deref(), &claim).await?)
 }
 

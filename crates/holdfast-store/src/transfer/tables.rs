@@ -376,7 +376,8 @@ pub(super) const TABLES: &[Table] = &[
         has_id: false,
         columns: &[("name", ColumnKind::Text), ("value", ColumnKind::Text)],
         // State that workers share only concerns this installation.
-        carried: "name NOT IN ('tallied_at', 'written_at', 'installation_id', 'maintenance_until')",
+        carried: "name NOT IN ('tallied_at', 'written_at', 'installation_id', 'maintenance_until')
+             AND name NOT LIKE 'audit_log_%'",
         owned: None,
         left: &[],
     },
