@@ -51,6 +51,10 @@ fn keep_differences(step: &mut Step, secrets: Vec<(&'static str, String)>, chang
     for (name, secret) in secrets.into_iter().filter(|(name, _)| differs(name)) {
         step.add_secret(name, true, Some(&secret));
     }
+    // What the service removes on its own, such as the password of a server that moves.
+    for field in step.kind.secrets().filter(|field| differs(field.name)) {
+        step.note_removed_secret(field.name);
+    }
     for change in step.changes.iter_mut().filter(|change| change.is_sent_again()) {
         change.is_known_to_differ = true;
     }

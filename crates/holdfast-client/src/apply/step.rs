@@ -144,6 +144,13 @@ impl Step {
         format!("{} {:?}", self.kind.one, self.label)
     }
 
+    /// Notes that the service removes a secret because of the other changes, unless one is given.
+    pub(super) fn note_removed_secret(&mut self, name: &str) {
+        if self.changes.iter().all(|change| change.name != name) {
+            self.changes.push(secret_change(name, true, false));
+        }
+    }
+
     /// Adds a secret that replaces another one, or removes it.
     pub(super) fn add_secret(&mut self, name: &str, was_set: bool, secret: Option<&str>) {
         self.changes.push(secret_change(name, was_set, secret.is_some()));
