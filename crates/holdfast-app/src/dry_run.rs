@@ -68,7 +68,7 @@ pub(crate) fn note_update(
             );
         }
         if pair.is_same() {
-            app.differences.give_back(caller.user.0, DIFFERENCES);
+            app.differences.give_back(&caller.user.0, DIFFERENCES);
         }
     }
     let same: Vec<&str> = secrets.iter().filter(|pair| pair.is_same()).map(|pair| pair.field).collect();

@@ -35,10 +35,10 @@ impl<K: Hash + Eq> Limiter<K> {
     }
 
     /// Puts back a permit that was taken and not used.
-    pub(crate) fn give_back(&self, key: K, quota: Quota) {
-        let shard = &self.shards[self.hasher.hash_one(&key) as usize % SHARDS];
+    pub(crate) fn give_back(&self, key: &K, quota: Quota) {
+        let shard = &self.shards[self.hasher.hash_one(key) as usize % SHARDS];
         let mut buckets = shard.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(bucket) = buckets.get_mut(&key) {
+        if let Some(bucket) = buckets.get_mut(key) {
             bucket.give_back(quota);
         }
     }
