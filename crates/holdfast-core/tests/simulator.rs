@@ -696,11 +696,11 @@ fn schedule(dice: &mut Dice) -> Schedule {
     }
 }
 
-/// Most tasks may start at any time, the others within a few hours.
+/// Half of the tasks may start at any time, the others within a few hours.
 fn window(dice: &mut Dice) -> Option<Window> {
     let (start, hours) = (dice.roll(24), 1 + dice.roll(8));
     let time = |hour: u64| TimeOfDay::parse(&format!("{:02}:00", hour % 24)).expect("a time");
-    Window::new(time(start), time(start + hours)).filter(|_| dice.one_in(4))
+    Window::new(time(start), time(start + hours)).filter(|_| dice.one_in(2))
 }
 
 fn stamp(second: i64) -> Timestamp {
