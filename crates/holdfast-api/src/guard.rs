@@ -30,27 +30,26 @@ pub(crate) async fn guard(State(route): State<Guarded>, mut request: Request, ne
     if is_strict {
         request.extensions_mut().insert(route.known.clone());
     }
-    let mut response = match dry_run::is_asked(request.headers(), request.method(), route.has_dry_run) {
-        Ok(is_dry_run) => {
-            let dry_run = is_dry_run.then(DryRun::default);
-            let mut response = admitted(&route, dry_run, request, next).await;
-            if is_dry_run {
-                dry_run::mark(&mut response);
-            }
-            response
-        }
-        Err(error) => error.into_response(),
-    };
+    let asked = dry_run::is_asked(request.headers(), request.method(), route.has_dry_run);
+    let is_dry_run = matches!(asked, Ok(true));
+    let mut response = admitted(&route, asked, request, next).await;
+    if is_dry_run {
+        dry_run::mark(&mut response);
+    }
     if is_strict {
         response.headers_mut().insert(PREFERENCE_APPLIED, STRICT);
     }
     response
 }
 
-async fn admitted(route: &Guarded, dry_run: Option<DryRun>, mut request: Request, next: Next) -> Response {
+/// `asked` says whether a dry run was asked for, or why there is none of this request.
+async fn admitted(route: &Guarded, asked: Result<bool, ApiError>, mut request: Request, next: Next) -> Response {
     let Guarded { api, access, has_dry_run, .. } = route;
     if *access == Access::Public {
-        return next.run(request).await;
+        return match asked {
+            Ok(_) => next.run(request).await,
+            Err(error) => error.into_response(),
+        };
     }
     // Cloned first, because a request cannot be borrowed across an await.
     let token = bearer(request.headers()).map(str::to_owned);
@@ -60,8 +59,9 @@ async fn admitted(route: &Guarded, dry_run: Option<DryRun>, mut request: Request
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
-    let mut response = match require_scopes(api, &caller, *access).await {
-        Ok(()) => {
+    let mut response = match require_scopes(api, &caller, *access).await.and(asked) {
+        Ok(is_dry_run) => {
+            let dry_run = is_dry_run.then(DryRun::default);
             caller.gone = context.map(|context| context.gone).unwrap_or_default();
             caller.expected = expected(request.method(), request.headers());
             let (user, actor) = (caller.user, caller.origin.actor.clone());

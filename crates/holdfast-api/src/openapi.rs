@@ -252,11 +252,17 @@ fn responses(route: &Route, examples: &Examples) -> BTreeMap<String, Value> {
         add(409, "The current state of the resource does not allow this", error());
     }
     let is_post = route.method == axum::http::Method::POST;
-    match (route.body.is_some(), guarded && is_post) {
-        (true, true) => add(400, "The body is not a JSON object, or the `Idempotency-Key` is not valid", error()),
-        (true, false) => add(400, "The body is not a JSON object", error()),
-        (false, true) => add(400, "The `Idempotency-Key` is not valid", error()),
-        (false, false) => {}
+    let bad = [
+        (route.body.is_some(), "the body is not a JSON object"),
+        (guarded && is_post, "the `Idempotency-Key` is not valid"),
+        (!is_read, "`Holdfast-Dry-Run` is not `true`, or there is no dry run of this request"),
+    ];
+    let bad: Vec<&str> = bad.into_iter().filter(|(applies, _)| *applies).map(|(_, reason)| reason).collect();
+    if !bad.is_empty() {
+        add(400, &format!("One of these: {}", bad.join("; ")), error());
+    }
+    if !route.query.is_empty() {
+        add(414, "The address is longer than 16 KiB", error());
     }
     if route.body.is_some() {
         add(413, "The body is larger than 256 KiB", error());
@@ -278,7 +284,8 @@ fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
         return BTreeMap::from([("Retry-After", header("Seconds to wait", "integer"))]);
     }
     let mut headers = BTreeMap::from([("X-Request-Id", header("Identifies this request in the log", "string"))]);
-    if route.access != Access::Public && status != 401 {
+    // An address that is too long is refused before anybody is asked for a token.
+    if route.access != Access::Public && !matches!(status, 401 | 414) {
         headers.insert("X-RateLimit-Limit", header("Requests that can be made at once", "integer"));
         headers.insert("X-RateLimit-Remaining", header("Requests that can still be made at once", "integer"));
     }
