@@ -251,9 +251,9 @@ async fn a_worker_is_drained_and_starts_runs_again() {
         };
         assert_eq!(installation.run(&["drain", "on", "nobody"], "").status.code(), Some(2));
         // The worker reports when it has started.
-        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while show()["workers"].as_array().unwrap().is_empty() {
-            assert!(std::time::Instant::now() < deadline, "no worker has reported");
+            assert!(Instant::now() < deadline, "no worker has reported");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let name = show()["workers"][0]["name"].as_str().unwrap().to_owned();
