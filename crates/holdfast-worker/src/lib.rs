@@ -1,5 +1,6 @@
 //! The control plane: turns due slots into runs, claims runs under a lease, brings each to its end, and tidies up.
 
+mod background;
 mod backup_reader;
 mod notices;
 mod plans;

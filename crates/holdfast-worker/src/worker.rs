@@ -18,9 +18,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::background::{self, Background};
 use crate::notices::dispatcher::{self, Dispatcher};
 use crate::notices::outbox::Outbox;
-use crate::notices::{warnings, weekly_summary};
+use crate::notices::warnings;
 use crate::plans::Planner;
 use crate::runs;
 use crate::schedule::corrections::Corrector;
@@ -28,7 +29,7 @@ use crate::schedule::tick::tick;
 use crate::services::Services;
 use crate::settings::Settings;
 use crate::upkeep::expiry::LogPosition;
-use crate::upkeep::{catalogue, daily_stats, due_reads, expiry, removal};
+use crate::upkeep::{daily_stats, due_reads, expiry};
 
 /// The most characters that a host name may have.
 const HOST_NAME_CHARS: usize = 64;
@@ -72,16 +73,6 @@ pub struct Worker {
     /// Where the search for old logs continues, if the last pass had no time for all of them.
     logs: Mutex<LogPosition>,
     corrector: tokio::sync::Mutex<Corrector>,
-}
-
-/// What a worker does in addition to its runs.
-#[derive(Default)]
-struct BackgroundWork {
-    removals: JoinSet<()>,
-    uploads: JoinSet<()>,
-    catalogues: JoinSet<()>,
-    /// Weekly summaries and daily statistics.
-    statistics: JoinSet<()>,
 }
 
 /// The runs that a worker is executing.
@@ -176,8 +167,7 @@ impl Worker {
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         let mut poll = tokio::time::interval(POLL_EVERY);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Dropped at the end, which aborts unfinished background work: it is on record, and continues after the next start.
-        let (mut under_way, mut background) = (UnderWay::default(), BackgroundWork::default());
+        let (mut under_way, mut background) = (UnderWay::default(), Background::default());
         while !stop.is_cancelled() {
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -190,7 +180,7 @@ impl Worker {
                     }
                 }
                 _ = tidy.tick() => {
-                    self.start_daily_stats(&mut background.statistics);
+                    background.start(&self.services, background::Job::DailyStats);
                     self.in_time(Box::pin(self.tidy())).await;
                 }
                 _ = flush.tick() => drop(self.in_time(Box::pin(self.app().flush_token_use())).await),
@@ -233,9 +223,9 @@ impl Worker {
     }
 
     /// Does what is due. Returns true if runs were queued, because more may be due then.
-    async fn poll(&self, background: &mut BackgroundWork) -> Result<bool> {
+    async fn poll(&self, background: &mut Background) -> Result<bool> {
         let (waiting, queued) = self.end_lost_and_queue_due().await?;
-        self.start_background(background, waiting);
+        background.start_due(&self.services, waiting);
         Ok(queued > 0)
     }
 
@@ -271,7 +261,7 @@ impl Worker {
     pub async fn run_until_idle(&self, stop: &CancellationToken) -> Result<()> {
         loop {
             let (waiting, _) = self.end_lost_and_queue_due().await?;
-            Self::run_background(&self.services, waiting).await?;
+            background::run_due(&self.services, waiting).await?;
             let room = Capacity { long: LongRunCapacity { free: 1, reserved: 0 }, short: 1 };
             let may_start = waiting.has_queued_run && self.may_start_runs().await?;
             let runs = if may_start { runs::claim(&self.services, &self.name, room).await? } else { Vec::new() };
@@ -388,66 +378,6 @@ impl Worker {
         };
         let mut monitor = self.lease_monitor.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         Ok(monitor.look(&running, self.services.settings.lease, app.now()))
-    }
-
-    /// Writes weekly summaries, removes what is no longer wanted, and writes catalogues, one after the other.
-    async fn run_background(services: &Services, waiting: queue::Waiting) -> Result<()> {
-        if waiting.has_summary {
-            weekly_summary::write_due(services).await?;
-        }
-        if waiting.has_removal {
-            removal::remove_deleted(services).await?;
-        }
-        if waiting.has_catalogue {
-            catalogue::write_due(&services.app, &services.engine, &services.planner).await?;
-        }
-        if waiting.has_upload {
-            removal::clear_uploads(services).await?;
-        }
-        Ok(())
-    }
-
-    /// Starts the background work that is due, each kind separately: destinations may be slow to answer and summaries may take
-    /// long, and nothing else is to wait for them.
-    fn start_background(&self, background: &mut BackgroundWork, waiting: queue::Waiting) {
-        let none = queue::Waiting {
-            has_removal: false,
-            has_upload: false,
-            has_summary: false,
-            has_catalogue: false,
-            ..waiting
-        };
-        let kinds = [
-            (&mut background.statistics, queue::Waiting { has_summary: waiting.has_summary, ..none }),
-            (&mut background.removals, queue::Waiting { has_removal: waiting.has_removal, ..none }),
-            (&mut background.catalogues, queue::Waiting { has_catalogue: waiting.has_catalogue, ..none }),
-            (&mut background.uploads, queue::Waiting { has_upload: waiting.has_upload, ..none }),
-        ];
-        for (under_way, waiting) in kinds {
-            while under_way.try_join_next().is_some() {}
-            let queue::Waiting { has_summary, has_removal, has_catalogue, has_upload, .. } = waiting;
-            if under_way.is_empty() && (has_summary || has_removal || has_catalogue || has_upload) {
-                let services = self.services.clone();
-                under_way.spawn(async move {
-                    if let Err(error) = Self::run_background(&services, waiting).await {
-                        tracing::error!(?error, "background work failed; trying again later");
-                    }
-                });
-            }
-        }
-    }
-
-    /// Starts updating the daily statistics, unless that or a summary is in progress: nothing waits for either.
-    fn start_daily_stats(&self, statistics: &mut JoinSet<()>) {
-        while statistics.try_join_next().is_some() {}
-        if statistics.is_empty() {
-            let app = self.app().clone();
-            statistics.spawn(async move {
-                if let Err(error) = daily_stats::write(&app).await {
-                    tracing::error!(?error, "the daily statistics were not updated; trying again later");
-                }
-            });
-        }
     }
 
     /// The result of a step. If it fails or hangs, that is logged, and the worker continues after a pause.
