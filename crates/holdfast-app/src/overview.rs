@@ -2,7 +2,7 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::clock::{self, Zone};
-use holdfast_core::ids::UserId;
+use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::task_health::TaskHealth;
 use holdfast_store::daily_stats::{self, DayRow};
 use holdfast_store::task_health::{self, TaskHealthRow};
@@ -116,9 +116,9 @@ async fn load_cards(tx: &mut Tx, ids: &[i64], now: Timestamp, zone: &Zone) -> Re
 }
 
 /// The results of a task on each of the last days.
-pub async fn task_days(app: &App, caller: &Caller, task: i64) -> Result<Vec<DayResult>> {
+pub async fn task_days(app: &App, caller: &Caller, task: TaskId) -> Result<Vec<DayResult>> {
     let days = Days::of(app.now(), &caller.zone);
-    let ends = daily_stats::list_ends(&mut app.store.read().await?, &[task], days.first()).await?;
+    let ends = daily_stats::list_ends(&mut app.store.read().await?, &[task.0], days.first()).await?;
     Ok(days.results(ends.iter().map(|(_, status, at)| (status.as_str(), at.0))))
 }
 

@@ -2,6 +2,7 @@
 
 use holdfast_core::clock::{self, Zone};
 use holdfast_core::figures::size;
+use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::notice::NoticeKind;
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, random};
@@ -101,7 +102,7 @@ pub enum Outcome<'a> {
 /// A run that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct RunEnded<'a> {
-    pub run: i64,
+    pub run: RunId,
     pub started_at: Option<Timestamp>,
     pub warnings: i64,
     pub outcome: Outcome<'a>,
@@ -163,7 +164,7 @@ pub fn run_ended(about: &About<'_>, task: &TaskFacts<'_>, run: &RunEnded<'_>) ->
 }
 
 /// Slots that passed while no worker was running.
-pub fn missed(about: &About<'_>, task: &TaskFacts<'_>, run: i64, since: Timestamp, slots: usize) -> Message {
+pub fn missed(about: &About<'_>, task: &TaskFacts<'_>, run: RunId, since: Timestamp, slots: usize) -> Message {
     let slots = counted(i64::try_from(slots).unwrap_or(i64::MAX), "planned run", "planned runs");
     let text = format!(
         "{slots} did not happen, the first on {}: no Holdfast worker was running. {}",
@@ -182,7 +183,7 @@ pub fn missed(about: &About<'_>, task: &TaskFacts<'_>, run: i64, since: Timestam
 pub fn overdue(
     about: &About<'_>,
     task: &TaskFacts<'_>,
-    task_id: i64,
+    task_id: TaskId,
     last_success: Option<Timestamp>,
     running_since: Option<Timestamp>,
 ) -> Message {
@@ -209,7 +210,7 @@ pub struct BackupDamaged<'a> {
     pub destination: &'a str,
     pub key: &'a str,
     pub made_at: Timestamp,
-    pub run: i64,
+    pub run: RunId,
     pub reason: &'a str,
 }
 
@@ -229,7 +230,13 @@ impl BackupDamaged<'_> {
 }
 
 /// A backup that was stored and looks wrong in comparison with earlier ones.
-pub fn backup_suspicious(about: &About<'_>, task: &TaskFacts<'_>, run: i64, task_id: i64, reason: &str) -> Message {
+pub fn backup_suspicious(
+    about: &About<'_>,
+    task: &TaskFacts<'_>,
+    run: RunId,
+    task_id: TaskId,
+    reason: &str,
+) -> Message {
     let text = format!(
         "{reason} It was stored, and no old backup of this task will be removed until a backup is normal again. Look at \
          the source first. If the change is intended, release the hold on the task's page."
@@ -243,7 +250,7 @@ pub fn backup_suspicious(about: &About<'_>, task: &TaskFacts<'_>, run: i64, task
     message
 }
 
-pub fn host_key_changed(about: &About<'_>, server: &str, run: i64) -> Message {
+pub fn host_key_changed(about: &About<'_>, server: &str, run: RunId) -> Message {
     let title = format!("Host key changed: {server}");
     let mut message =
         about.message(NoticeKind::HostKeyChanged, Tone::Bad, &title, FailureCode::HostKeyChanged.advice());
@@ -252,7 +259,7 @@ pub fn host_key_changed(about: &About<'_>, server: &str, run: i64) -> Message {
     message
 }
 
-pub fn server_unreachable(about: &About<'_>, server: &str, run: i64, code: FailureCode, reason: &str) -> Message {
+pub fn server_unreachable(about: &About<'_>, server: &str, run: RunId, code: FailureCode, reason: &str) -> Message {
     let text = format!("{reason} {}", code.advice());
     let title = format!("Server unreachable: {server}");
     let mut message = about.message(NoticeKind::ServerUnreachable, Tone::Bad, &title, &text);
@@ -264,7 +271,7 @@ pub fn server_unreachable(about: &About<'_>, server: &str, run: i64, code: Failu
 pub fn destination_unreachable(
     about: &About<'_>,
     destination: &str,
-    run: i64,
+    run: RunId,
     code: FailureCode,
     reason: &str,
 ) -> Message {
@@ -356,7 +363,7 @@ impl IncidentFacts<'_> {
 }
 
 /// Several tasks have failed for one cause; `run` is the one with which that was noticed.
-pub fn incident_begun(about: &About<'_>, incident: &IncidentFacts<'_>, run: i64, reason: &str) -> Message {
+pub fn incident_begun(about: &About<'_>, incident: &IncidentFacts<'_>, run: RunId, reason: &str) -> Message {
     let text = format!(
         "{} so far, for the same reason: {reason} {} Until this is over, failures of single tasks for this reason are not \
          reported.",

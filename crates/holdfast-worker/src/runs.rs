@@ -30,7 +30,7 @@ use self::check_server::CheckServer;
 use self::end::End;
 use self::follow_up::FollowUp;
 use self::inventory::Inventory;
-use self::job::{Contacts, Job, Outcome, Working};
+use self::job::{Contacts, Job, RunOutcome, Working};
 use self::lease::{Finished, Lease, lease_until};
 use self::probe::Probe;
 use self::restore::Restore;
@@ -141,7 +141,7 @@ pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<(
     let code = FailureCode::WorkerLost;
     let follow_up = FollowUp { run: &run, epoch, code: Some(code), is_loss, warnings: run.warnings };
     let next = follow_up.write(&mut tx, &services.settings, now).await?;
-    let outcome = Outcome { run: &run, failure: Some((code, LOST)), next, warnings: run.warnings, now };
+    let outcome = RunOutcome { run: &run, failure: Some((code, LOST)), next, warnings: run.warnings, now };
     job.tell(&mut tx, services, &outcome).await?;
     tx.commit().await?;
     services.app.wake_dispatcher();

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use holdfast_core::clock::{self, Zone};
+use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::run::FailureCode;
 use holdfast_core::{Secret, Timestamp};
 use holdfast_notify::{
@@ -42,8 +43,12 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
         next_run_at: Some(at("2025-03-04T02:00:00Z")),
     };
     let hostile = TaskFacts { label: HOSTILE, server: HOSTILE, destination: HOSTILE, next_run_at: None };
-    let ended =
-        |outcome, warnings| RunEnded { run: 42, started_at: Some(at("2025-03-03T02:00:00Z")), warnings, outcome };
+    let ended = |outcome, warnings| RunEnded {
+        run: RunId(42),
+        started_at: Some(at("2025-03-03T02:00:00Z")),
+        warnings,
+        outcome,
+    };
     let stored = |was_failing| Outcome::Stored {
         plain_bytes: 178_000_000,
         stored_bytes: 82_192_136,
@@ -62,7 +67,7 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
         destination: "Offsite",
         key: "website/2025-03-01.tar.zst",
         made_at: at("2025-03-01T02:00:00Z"),
-        run: 43,
+        run: RunId(43),
         reason: "The stored bytes are not the ones that were written.",
     };
     let all = vec![
@@ -82,37 +87,43 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
                 ),
             ),
         ),
-        ("missed", holdfast_notify::missed(about, &task, 44, at("2025-03-01T02:00:00Z"), 2)),
-        ("overdue", holdfast_notify::overdue(about, &task, 7, Some(at("2025-03-01T02:09:00Z")), None)),
+        ("missed", holdfast_notify::missed(about, &task, RunId(44), at("2025-03-01T02:00:00Z"), 2)),
+        ("overdue", holdfast_notify::overdue(about, &task, TaskId(7), Some(at("2025-03-01T02:09:00Z")), None)),
         ("damaged", damaged.message(about)),
         (
             "suspicious",
             holdfast_notify::backup_suspicious(
                 about,
                 &task,
-                48,
-                7,
+                RunId(48),
+                TaskId(7),
                 "The newest backup looks wrong: it is empty, where a normal backup had 20000 entries.",
             ),
         ),
-        ("host-key", holdfast_notify::host_key_changed(about, "web-1", 45)),
+        ("host-key", holdfast_notify::host_key_changed(about, "web-1", RunId(45))),
         (
             "server",
-            holdfast_notify::server_unreachable(about, "web-1", 46, FailureCode::Timeout, "No answer within 15 s."),
+            holdfast_notify::server_unreachable(
+                about,
+                "web-1",
+                RunId(46),
+                FailureCode::Timeout,
+                "No answer within 15 s.",
+            ),
         ),
         (
             "destination",
             holdfast_notify::destination_unreachable(
                 about,
                 "Offsite",
-                47,
+                RunId(47),
                 FailureCode::DestinationDenied,
                 "the secret key is wrong (403 SignatureDoesNotMatch)",
             ),
         ),
         (
             "incident-begun",
-            holdfast_notify::incident_begun(about, &incident(IncidentCause::Server("web-1"), 3), 48, refused),
+            holdfast_notify::incident_begun(about, &incident(IncidentCause::Server("web-1"), 3), RunId(48), refused),
         ),
         ("incident-grown", holdfast_notify::incident_grown(about, &incident(IncidentCause::Servers, 500))),
         (
@@ -121,7 +132,7 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
         ),
         (
             "incident-missed",
-            holdfast_notify::incident_begun(about, &missed, 49, "No worker was running when they were due."),
+            holdfast_notify::incident_begun(about, &missed, RunId(49), "No worker was running when they were due."),
         ),
         (
             "incident-interrupted",
@@ -311,7 +322,7 @@ async fn long_texts_are_cut_to_what_channels_take() {
     let task = TaskFacts { label: &long, server: &long, destination: &long, next_run_at: None };
     let outcome =
         Outcome::Failed { code: FailureCode::RemoteFailed, reason: &long, is_reminder: true, is_paused: true };
-    let run = RunEnded { run: 1, started_at: None, warnings: 0, outcome };
+    let run = RunEnded { run: RunId(1), started_at: None, warnings: 0, outcome };
     let message = holdfast_notify::run_ended(&about(&zone), &task, &run);
     let many = vec![message; 60];
     let digest = holdfast_notify::digest(&many).unwrap();

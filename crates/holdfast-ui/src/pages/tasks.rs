@@ -247,7 +247,7 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
     let tags = tags::list(&ui.app, &all).await?.items.into_iter().filter(|row| task.tag_ids.contains(&row.id.0));
     let server = servers::show(&ui.app, caller, row.remote_server_id).await?;
     let destination = destinations::show(&ui.app, caller, row.backup_destination_id).await?;
-    let days = overview::task_days(&ui.app, caller, row.id.0).await?;
+    let days = overview::task_days(&ui.app, caller, row.id).await?;
     let code = stand.as_ref().and_then(TaskHealthRow::last_error_code);
     Ok(TaskPage {
         frame: person.frame(ui, Section::Tasks).await?,

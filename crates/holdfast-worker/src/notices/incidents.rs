@@ -135,7 +135,7 @@ impl Incidents {
         let label = find_label(tx, incident.place).await?;
         let tasks = incidents::count_tasks(tx, incident.id).await?;
         let facts = facts(incident, &label, tasks);
-        let message = holdfast_notify::incident_begun(&about, &facts, failed.run.0, failed.reason);
+        let message = holdfast_notify::incident_begun(&about, &facts, failed.run, failed.reason);
         tell(tx, &owner, &told, None, kind, &message, failed.now).await
     }
 

@@ -42,9 +42,9 @@ pub(crate) struct MissedSlots {
     pub slots: usize,
 }
 
-/// How a run ended, as reported to users.
+/// The result of a backup run, as reported to users.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Ended<'a> {
+pub(crate) enum BackupResult<'a> {
     Stored { plain_bytes: i64, stored_bytes: i64, entries: i64 },
     Failed { code: FailureCode, reason: &'a str },
 }
@@ -54,7 +54,7 @@ pub(crate) enum Ended<'a> {
 pub(crate) struct EndedBackup<'a> {
     pub run: &'a RunRow,
     pub task: TaskId,
-    pub ended: Ended<'a>,
+    pub result: BackupResult<'a>,
     pub warnings: i64,
     /// It will be retried: users are told only how the retry ends.
     pub will_retry: bool,
@@ -88,8 +88,8 @@ impl Outbox {
     pub(crate) async fn run_ended(&self, tx: &mut Tx, ending: &EndedBackup<'_>, now: Timestamp) -> Result {
         let task = ending.task;
         let Some(subject) = notices::find_subject(tx, task).await? else { return Ok(()) };
-        match ending.ended {
-            Ended::Stored { .. } => {
+        match ending.result {
+            BackupResult::Stored { .. } => {
                 let schedule = tasks::find(tx, task).await?.map(|row| row.spec.schedule);
                 let overdue = schedule.and_then(|schedule| notice::overdue_at(&schedule, now));
                 notices::note_success(tx, task, overdue).await?;
@@ -97,7 +97,7 @@ impl Outbox {
                 self.succeeded(tx, ending, &subject, now).await?;
                 self.incidents.task_succeeded(tx, &subject, now).await
             }
-            Ended::Failed { code, reason } => {
+            BackupResult::Failed { code, reason } => {
                 let is_shared = self.incidents.task_failed(tx, ending.run, &subject, (code, reason), now).await?;
                 if ending.will_retry {
                     return Ok(());
@@ -113,7 +113,7 @@ impl Outbox {
     }
 
     async fn succeeded(&self, tx: &mut Tx, ending: &EndedBackup<'_>, subject: &Subject, now: Timestamp) -> Result {
-        let Ended::Stored { plain_bytes, stored_bytes, entries } = ending.ended else { return Ok(()) };
+        let BackupResult::Stored { plain_bytes, stored_bytes, entries } = ending.result else { return Ok(()) };
         let task = subject.id;
         // The end of an incident is reported once for all its tasks.
         let was_told = subject.told_code.is_some() && subject.incident_id.is_none();
@@ -135,7 +135,7 @@ impl Outbox {
         let event = new_event();
         for (stream, kind) in listeners {
             let run = RunEnded {
-                run: ending.run.id.0,
+                run: ending.run.id,
                 started_at: ending.run.started_at.map(|at| at.0),
                 warnings: ending.warnings,
                 outcome: Outcome::Stored {
@@ -174,7 +174,7 @@ impl Outbox {
         let owner = Owner::of(subject, now);
         let event = new_event();
         let run = RunEnded {
-            run: ending.run.id.0,
+            run: ending.run.id,
             started_at: ending.run.started_at.map(|at| at.0),
             warnings: ending.warnings,
             outcome: Outcome::Failed { code, reason, is_reminder, is_paused: ending.is_paused },
@@ -253,7 +253,7 @@ impl Outbox {
         let owner = Owner::of(&subject, now);
         let event = new_event();
         let about = self.about(&event, &owner, now);
-        let message = holdfast_notify::missed(&about, &facts(&subject), run.0, since, slots);
+        let message = holdfast_notify::missed(&about, &facts(&subject), run, since, slots);
         tell(tx, &owner, &listeners, Some(task), NoticeKind::Missed, &message, now).await
     }
 
@@ -282,8 +282,7 @@ impl Outbox {
         let owner = Owner::of(&subject, now);
         let event = new_event();
         let (last, running) = (row.last_success_at.map(|at| at.0), row.running_since.map(|at| at.0));
-        let message =
-            holdfast_notify::overdue(&self.about(&event, &owner, now), &facts(&subject), task.0, last, running);
+        let message = holdfast_notify::overdue(&self.about(&event, &owner, now), &facts(&subject), task, last, running);
         tell(tx, &owner, &listeners, Some(task), NoticeKind::Overdue, &message, now).await
     }
 
@@ -308,7 +307,7 @@ impl Outbox {
             destination: destination.as_ref().map_or("", |row| row.label.as_str()),
             key: &backup.locator,
             made_at: backup.created_at.0,
-            run: run.0,
+            run,
             reason,
         };
         let message = found.message(&self.about(&event, &owner, now));
@@ -341,7 +340,7 @@ impl Outbox {
         let owner = Owner::of(&subject, now);
         let event = new_event();
         let about = self.about(&event, &owner, now);
-        let message = holdfast_notify::backup_suspicious(&about, &facts(&subject), run.0, task.0, reason);
+        let message = holdfast_notify::backup_suspicious(&about, &facts(&subject), run, task, reason);
         tell(tx, &owner, &listeners, Some(task), kind, &message, now).await
     }
 
@@ -360,9 +359,9 @@ impl Outbox {
         let event = new_event();
         let about = self.about(&event, &owner, now);
         let (kind, message) = if code == FailureCode::HostKeyChanged {
-            (NoticeKind::HostKeyChanged, holdfast_notify::host_key_changed(&about, &server.label, run.0))
+            (NoticeKind::HostKeyChanged, holdfast_notify::host_key_changed(&about, &server.label, run))
         } else {
-            let message = holdfast_notify::server_unreachable(&about, &server.label, run.0, code, reason);
+            let message = holdfast_notify::server_unreachable(&about, &server.label, run, code, reason);
             (NoticeKind::ServerUnreachable, message)
         };
         tell(tx, &owner, &listeners, None, kind, &message, now).await
@@ -381,7 +380,7 @@ impl Outbox {
         let listeners = notices::list_listeners(tx, Audience::Destination(id)).await?;
         let event = new_event();
         let about = self.about(&event, &owner, now);
-        let message = holdfast_notify::destination_unreachable(&about, &row.label, run.0, code, reason);
+        let message = holdfast_notify::destination_unreachable(&about, &row.label, run, code, reason);
         tell(tx, &owner, &listeners, None, NoticeKind::DestinationUnreachable, &message, now).await
     }
 

@@ -21,8 +21,8 @@ use holdfast_store::{StoreError, Tx, tasks, uploads};
 use self::assessment::{Assessment, Done, Reading};
 use self::journal::RunJournal;
 use super::findings::note_destination;
-use super::job::{Assessed, Contacts, Ending, Job, Next, Outcome, Working, of_app};
-use crate::notices::outbox::{self, Ended};
+use super::job::{Assessed, Contacts, Ending, Job, Next, RunOutcome, Working, of_app};
+use crate::notices::outbox::{self, BackupResult};
 use crate::plans::address;
 use crate::services::Services;
 
@@ -135,11 +135,11 @@ impl Job for Backup {
     }
 
     /// A run that was cancelled or put off is not reported.
-    async fn tell(&self, tx: &mut Tx, services: &Services, outcome: &Outcome<'_>) -> Result<(), StoreError> {
-        let ended = match (outcome.failure, &self.done) {
+    async fn tell(&self, tx: &mut Tx, services: &Services, outcome: &RunOutcome<'_>) -> Result<(), StoreError> {
+        let result = match (outcome.failure, &self.done) {
             (Some((FailureCode::Cancelled | FailureCode::WindowClosed, _)), _) | (None, None) => return Ok(()),
-            (Some((code, reason)), _) => Ended::Failed { code, reason },
-            (None, Some(done)) => Ended::Stored {
+            (Some((code, reason)), _) => BackupResult::Failed { code, reason },
+            (None, Some(done)) => BackupResult::Stored {
                 plain_bytes: number(done.report.plain_bytes),
                 stored_bytes: number(done.report.stored_bytes),
                 entries: number(done.report.entries),
@@ -148,7 +148,7 @@ impl Job for Backup {
         let ending = outbox::EndedBackup {
             run: outcome.run,
             task: self.task,
-            ended,
+            result,
             warnings: outcome.warnings,
             will_retry: outcome.next == Next::Retry,
             is_paused: outcome.next == Next::Pause,

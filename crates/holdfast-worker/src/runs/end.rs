@@ -11,7 +11,7 @@ use holdfast_store::tasks;
 
 use super::findings::note_contact;
 use super::follow_up::FollowUp;
-use super::job::{Assessed, Contacts, Ending, Job, Outcome, of_app};
+use super::job::{Assessed, Contacts, Ending, Job, RunOutcome, of_app};
 use super::lease::{append_lines, counts, lease_until};
 use crate::services::Services;
 
@@ -131,7 +131,7 @@ impl End<'_> {
         let follow_up = FollowUp { run, epoch, code, is_loss: self.has_crashed, warnings: counts.warnings };
         let next = follow_up.write(&mut tx, &services.settings, now).await?;
         let failure = error.map(|error| (error.code, error.message.as_str()));
-        let outcome = Outcome { run, failure, next, warnings: counts.warnings, now };
+        let outcome = RunOutcome { run, failure, next, warnings: counts.warnings, now };
         self.job.tell(&mut tx, services, &outcome).await?;
         tx.commit().await?;
         services.app.wake_dispatcher();

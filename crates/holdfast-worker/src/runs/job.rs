@@ -42,7 +42,7 @@ pub(super) trait Job: Send + Sync {
     }
 
     /// Reports to users how it ended.
-    async fn tell(&self, _tx: &mut Tx, _services: &Services, _outcome: &Outcome<'_>) -> Result<(), StoreError> {
+    async fn tell(&self, _tx: &mut Tx, _services: &Services, _outcome: &RunOutcome<'_>) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -101,7 +101,7 @@ pub(super) enum Next {
 }
 
 /// How a run ended, as reported to users.
-pub(super) struct Outcome<'a> {
+pub(super) struct RunOutcome<'a> {
     pub run: &'a RunRow,
     /// `None` after a success.
     pub failure: Option<(FailureCode, &'a str)>,
