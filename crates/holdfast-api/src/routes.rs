@@ -71,7 +71,7 @@ fn general() -> Vec<Route> {
 fn notification_streams() -> Vec<Route> {
     const LIST_PATH: &str = "/api/notification-streams";
     const PATH: &str = "/api/notification-streams/{id}";
-    use streams::{StreamBody, StreamResource};
+    use streams::{StreamResource, stream_body};
     vec![
         get(LIST_PATH, Scope::ViewNotificationStreams, streams::list_streams)
             .says("List notification streams")
@@ -79,7 +79,7 @@ fn notification_streams() -> Vec<Route> {
             .lists::<StreamResource>(),
         post(LIST_PATH, Scope::CreateNotificationStreams, streams::create_stream)
             .says("Create a notification stream")
-            .takes::<StreamBody>()
+            .takes_fields(stream_body())
             .creates::<StreamResource>(),
         get(PATH, Scope::ViewNotificationStreams, streams::show_stream)
             .says("Show a notification stream")
@@ -88,12 +88,12 @@ fn notification_streams() -> Vec<Route> {
         put(PATH, Scope::UpdateNotificationStreams, streams::update_stream)
             .says("Update a notification stream")
             .of(NotificationStream)
-            .takes_part_of::<StreamBody>()
+            .takes_some_fields(stream_body())
             .shows::<StreamResource>(),
         patch(PATH, Scope::UpdateNotificationStreams, streams::update_stream)
             .says("Update a notification stream (the same as PUT)")
             .of(NotificationStream)
-            .takes_part_of::<StreamBody>()
+            .takes_some_fields(stream_body())
             .shows::<StreamResource>(),
         delete(PATH, Scope::DeleteNotificationStreams, streams::delete_stream)
             .says("Delete a notification stream")

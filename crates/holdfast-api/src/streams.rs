@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use holdfast_app::{Resource, streams};
 use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::StreamId;
+use holdfast_core::stream::{self, StreamKind};
 use holdfast_store::streams::StreamRow;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,6 +13,7 @@ use crate::answer::{Answer, deleted, queued, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
+use crate::openapi::doc::SchemaDoc;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamResource {
@@ -51,32 +53,12 @@ pub(crate) struct DeliveryResult {
     at: String,
 }
 
-/// The fields of a notification stream.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the body for the document")]
-pub(crate) struct StreamBody {
-    #[schema(min_length = 1, max_length = 255)]
-    label: String,
-    /// `discord_webhook`, `slack_webhook` and `teams_webhook` are accepted as aliases.
-    r#type: String,
-    /// An email address, a webhook URL or a Pushover user key. Never returned.
-    #[schema(min_length = 1, max_length = 2048, write_only)]
-    value: String,
-    /// A Pushover application token to use instead of the service's own. Never returned.
-    #[schema(pattern = "^[A-Za-z0-9]{30}$", write_only)]
-    pushover_token: Option<String>,
-    #[schema(required = false)]
-    notifications: NotificationFlagsBody,
-}
-
-/// Only failures are sent by default.
-#[derive(ToSchema)]
-#[expect(dead_code, reason = "describes the body for the document")]
-pub(crate) struct NotificationFlagsBody {
-    #[schema(required = false, default = false)]
-    on_success: bool,
-    #[schema(required = false, default = true)]
-    on_failure: bool,
+/// The body of a create or update request.
+pub(crate) fn stream_body() -> SchemaDoc {
+    let (flags, own): (Vec<_>, Vec<_>) = stream::fields().partition(|field| field.inner_name() != field.name);
+    let flags = SchemaDoc::of_fields("NotificationFlagsBody", "Only failures are sent by default.", flags.into_iter());
+    SchemaDoc::of_fields("StreamBody", "The fields of a notification stream.", own.into_iter())
+        .with_object(stream::FLAGS, flags)
 }
 
 fn shape(row: StreamRow) -> StreamResource {
@@ -101,7 +83,7 @@ fn shape(row: StreamRow) -> StreamResource {
         r#type: row.kind.as_str(),
         type_human: row.kind.human(),
         notifications: NotificationFlags { on_success: row.on_success, on_failure: row.on_failure },
-        has_pushover_token: row.has_pushover_token,
+        has_pushover_token: row.kind == StreamKind::Pushover && row.has_token,
         last_test,
         last_delivery,
         created_at: rfc3339(row.created_at.0),

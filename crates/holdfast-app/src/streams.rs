@@ -40,9 +40,11 @@ pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &Input) -> 
     let (subject, changes) = (named(id, &row.label), draft.changes(&row.current()));
     if caller.dry_run.is_some() {
         let value = SecretPair::new("value", &draft.value, streams::open_value(&mut tx, &row).await)?;
-        let stored = streams::open_pushover_token(&mut tx, &row).await;
-        let token = SecretPair::new("pushover_token", &draft.pushover_token, stored)?;
-        dry_run::note_update(app, caller, &row, &changes, &[value, token])?;
+        let mut secrets = vec![value];
+        if let Some(field) = draft.kind.token_field() {
+            secrets.push(SecretPair::new(field, &draft.token, streams::open_token(&mut tx, &row).await)?);
+        }
+        dry_run::note_update(app, caller, &row, &changes, &secrets)?;
     }
     streams::update(&mut tx, &row, &draft, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::NotificationStreamUpdated, &subject, &changes).await?;
@@ -73,7 +75,7 @@ pub async fn request_test(app: &App, caller: &Caller, id: StreamId) -> Result<Ru
 }
 
 async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: StreamId, draft: &StreamDraft) -> Result<StreamRow> {
-    if draft.value.set().or(draft.pushover_token.set()).is_some() {
+    if draft.value.set().or(draft.token.set()).is_some() {
         app.audit(&mut tx, caller, AuditAction::NotificationStreamCredentialsSet, &named(id, &draft.label)).await?;
     }
     let row = written(streams::find(&mut tx, id).await?)?;

@@ -1,15 +1,12 @@
 //! The kinds of resources of a service, as files and commands name them: their fields, how they refer to each other, and
 //! how the service shows them.
 
-mod stream_fields;
 mod value;
 
 use holdfast_core::destination::{self, DestinationKind};
 use holdfast_core::fields::{FieldKind, FieldSpec};
-use holdfast_core::{server, tag, task};
+use holdfast_core::{server, stream, tag, task};
 use serde_json::{Map, Value, json};
-
-pub use stream_fields::FIELDS as STREAM_FIELDS;
 
 pub type Fields = Map<String, Value>;
 
@@ -60,8 +57,8 @@ pub const STREAMS: ResourceKind = ResourceKind {
     name: "notification_streams",
     one: "stream",
     path: "/api/notification-streams",
-    fields: || STREAM_FIELDS.iter().collect(),
-    shown: || STREAM_FIELDS.iter().collect(),
+    fields: || stream::fields().collect(),
+    shown: || stream::fields().collect(),
     links: &[],
 };
 

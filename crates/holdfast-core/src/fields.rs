@@ -61,6 +61,7 @@ pub enum FieldKind {
     Secret {
         min_chars: usize,
         max_chars: usize,
+        pattern: Option<&'static str>,
     },
 }
 
@@ -122,7 +123,7 @@ impl FieldSpec {
     }
 
     pub const fn secret(name: &'static str, max_chars: usize) -> Self {
-        Self::new(name, FieldKind::Secret { min_chars: 0, max_chars })
+        Self::new(name, FieldKind::Secret { min_chars: 0, max_chars, pattern: None })
     }
 
     pub const fn about(self, about: &'static str) -> Self {
@@ -172,8 +173,11 @@ impl FieldSpec {
             FieldKind::Line { min_chars, max_chars, .. } => {
                 Self { kind: FieldKind::Line { min_chars, max_chars, pattern: Some(pattern) }, ..self }
             }
+            FieldKind::Secret { min_chars, max_chars, .. } => {
+                Self { kind: FieldKind::Secret { min_chars, max_chars, pattern: Some(pattern) }, ..self }
+            }
             // Fails at compile time: fields are constants.
-            _ => panic!("only a line has a pattern"),
+            _ => panic!("only lines and secrets have a pattern"),
         }
     }
 
@@ -182,7 +186,9 @@ impl FieldSpec {
             FieldKind::Line { max_chars, pattern, .. } => {
                 Self { kind: FieldKind::Line { min_chars, max_chars, pattern }, ..self }
             }
-            FieldKind::Secret { max_chars, .. } => Self { kind: FieldKind::Secret { min_chars, max_chars }, ..self },
+            FieldKind::Secret { max_chars, pattern, .. } => {
+                Self { kind: FieldKind::Secret { min_chars, max_chars, pattern }, ..self }
+            }
             _ => panic!("only lines and secrets have a minimum length"),
         }
     }
@@ -196,6 +202,11 @@ impl FieldSpec {
     pub fn is_shown(&self, value: impl Fn(&str) -> String) -> bool {
         let is_listed = |(field, _)| self.shown_if.is_empty() || self.shown_if.contains(&value(field).as_str());
         self.shown_at.is_some() && self.applies(&value) && self.only_if.is_none_or(is_listed)
+    }
+
+    /// Its name in the object that holds it, which a listed name has before a dot.
+    pub fn inner_name(&self) -> &'static str {
+        self.name.rsplit_once('.').map_or(self.name, |(_, name)| name)
     }
 
     pub fn is_secret(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Notification streams: the channels over which users are notified about backups.
 
 use crate::changes::Changes;
+use crate::fields::{DefaultValue, FieldSpec};
 use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
 use crate::secret::SecretChange;
@@ -14,6 +15,38 @@ string_enum! {
         Teams = "teams",
         Pushover = "pushover",
     }
+}
+
+const LABEL: FieldSpec = FieldSpec::line("label", limits::TEXT_CHARS).min_chars(1).required().shown_at("/label");
+const KIND: FieldSpec = FieldSpec::choice("type", StreamKind::WORDS)
+    .about("`discord_webhook`, `slack_webhook` and `teams_webhook` are accepted as aliases.")
+    .required()
+    .shown_at("/type");
+const VALUE: FieldSpec = FieldSpec::secret("value", limits::URL_CHARS)
+    .about("An email address, a webhook URL or a Pushover user key. Never returned.")
+    .min_chars(1)
+    .required();
+const PUSHOVER_TOKEN: FieldSpec = FieldSpec::secret("pushover_token", limits::SECRET_CHARS)
+    .about("A Pushover application token to use instead of the service's own. Never returned.")
+    .pattern("^[A-Za-z0-9]{30}$")
+    .only_if("type", &["pushover"])
+    .shown_at("/has_pushover_token");
+const ON_SUCCESS: FieldSpec = FieldSpec::switch("notifications.on_success")
+    .about("Whether to report successful backups.")
+    .default_to(DefaultValue::Switch(false))
+    .shown_at("/notifications/on_success");
+const ON_FAILURE: FieldSpec = FieldSpec::switch("notifications.on_failure")
+    .about("Whether to report failed backups.")
+    .default_to(DefaultValue::Switch(true))
+    .shown_at("/notifications/on_failure");
+
+/// The object whose fields say what a stream reports. They are listed with its name before theirs.
+pub const FLAGS: &str = "notifications";
+
+/// Every field of a stream.
+pub fn fields() -> impl Iterator<Item = &'static FieldSpec> {
+    const FIELDS: &[FieldSpec] = &[LABEL, KIND, VALUE, PUSHOVER_TOKEN, ON_FAILURE, ON_SUCCESS];
+    FIELDS.iter()
 }
 
 impl StreamKind {
@@ -38,17 +71,30 @@ impl StreamKind {
     }
 
     fn check_value(self, errors: &mut Errors, value: &str) -> Option<Secret> {
-        let value = rules::line(errors, "value", value, limits::URL_CHARS)?;
+        let value = rules::line(errors, VALUE.name, value, VALUE.max_chars())?;
         let (good, rule) = match self {
             Self::Email => (network::is_email(&value), Rule::Email),
             Self::Discord | Self::Slack | Self::Teams => (network::is_web_url(&value), Rule::Url),
             Self::Pushover => (is_pushover_key(&value), Rule::PushoverKey),
         };
         if !good {
-            errors.add("value", rule);
+            errors.add(VALUE.name, rule);
             return None;
         }
         Some(Secret::new(value))
+    }
+
+    /// The field of a second secret that streams of this type may have, and what it must look like.
+    fn token(self) -> Option<(&'static FieldSpec, fn(&str) -> bool)> {
+        match self {
+            Self::Email | Self::Discord | Self::Slack | Self::Teams => None,
+            Self::Pushover => Some((&PUSHOVER_TOKEN, is_pushover_key)),
+        }
+    }
+
+    /// The name of the field of its token, for types that may have one.
+    pub fn token_field(self) -> Option<&'static str> {
+        self.token().map(|(field, _)| field.name)
     }
 }
 
@@ -65,7 +111,8 @@ pub struct StreamDraft {
     pub on_success: bool,
     pub on_failure: bool,
     pub value: SecretChange,
-    pub pushover_token: SecretChange,
+    /// What some types need in addition to the value.
+    pub token: SecretChange,
 }
 
 /// What an update starts from.
@@ -78,12 +125,13 @@ pub struct CurrentStream {
 }
 
 impl CurrentStream {
-    fn write(&self) -> Input {
+    /// Its fields, as forms show them.
+    pub fn write(&self) -> Input {
         Input::default()
-            .with("label", self.label.as_str())
-            .with("type", self.kind.as_str())
-            .with("notifications.on_success", self.on_success)
-            .with("notifications.on_failure", self.on_failure)
+            .with(LABEL.name, self.label.as_str())
+            .with(KIND.name, self.kind.as_str())
+            .with(ON_SUCCESS.name, self.on_success)
+            .with(ON_FAILURE.name, self.on_failure)
     }
 }
 
@@ -96,73 +144,73 @@ impl StreamDraft {
             on_success: self.on_success,
             on_failure: self.on_failure,
         };
+        let changes = Changes::between(&current.write(), &after.write()).with_secret(VALUE.name, &self.value, true);
         // A token is only removed together with a change of type, which says as much.
-        Changes::between(&current.write(), &after.write()).with_secret("value", &self.value, true).with_secret(
-            "pushover_token",
-            &self.pushover_token,
-            false,
-        )
+        self.kind.token_field().into_iter().fold(changes, |all, name| all.with_secret(name, &self.token, false))
     }
 
     pub fn check(input: &Input, current: Option<&CurrentStream>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;
-        let label =
-            rules::required_line(e, "label", &input.text("label"), limits::TEXT_CHARS, current.map(|c| &*c.label));
-        let kind = rules::choice(e, "type", &input.text("type"), current.map(|c| c.kind), StreamKind::parse_input);
-        let flags = match input.object("notifications") {
-            Field::Absent => Input::default(),
-            Field::Value(flags) => flags,
-            Field::Null | Field::WrongType => {
-                e.add("notifications", Rule::Object);
-                Input::default()
-            }
-        };
-        let on_success = rules::boolean(
-            e,
-            "notifications.on_success",
-            &flags.boolean("on_success"),
-            current.is_some_and(|c| c.on_success),
-        );
-        let on_failure = rules::boolean(
-            e,
-            "notifications.on_failure",
-            &flags.boolean("on_failure"),
-            current.is_none_or(|c| c.on_failure),
-        );
-        let keeps_kind = current.is_some_and(|c| Some(c.kind) == kind);
-        let value = match (&input.text("value"), kind) {
-            (Field::Absent, _) if keeps_kind => SecretChange::Keep,
-            (Field::Absent | Field::Null, _) => {
-                rules::required(e, "value");
-                SecretChange::Keep
-            }
-            (Field::WrongType, _) => {
-                e.add("value", Rule::Text);
-                SecretChange::Keep
-            }
-            // Without a valid type the value cannot be checked; the error about the type is enough.
-            (Field::Value(_), None) => SecretChange::Keep,
-            (Field::Value(value), Some(kind)) => {
-                kind.check_value(e, value).map_or(SecretChange::Keep, SecretChange::Set)
-            }
-        };
-        let pushover_token = match (rules::secret_change(e, "pushover_token", &input.text("pushover_token")), kind) {
-            (SecretChange::Set(token), Some(StreamKind::Pushover)) if !is_pushover_key(token.reveal()) => {
-                e.add("pushover_token", Rule::Format);
-                SecretChange::Keep
-            }
-            (change, Some(StreamKind::Pushover) | None) => change,
-            (_, Some(StreamKind::Email | StreamKind::Discord | StreamKind::Slack | StreamKind::Teams)) => {
-                SecretChange::Clear
-            }
-        };
+        let label = LABEL.required_line(e, input, current.map(|was| &*was.label));
+        let kind = KIND.required_choice(e, input, current.map(|was| was.kind), StreamKind::parse_input);
+        let flags = flags(e, input);
+        let on_success = ON_SUCCESS.checked_switch(e, &flags, current.is_some_and(|was| was.on_success));
+        let on_failure = ON_FAILURE.checked_switch(e, &flags, current.is_none_or(|was| was.on_failure));
+        let keeps_kind = current.is_some_and(|was| Some(was.kind) == kind);
+        let value = checked_value(e, input, kind, keeps_kind);
+        let token = checked_token(e, input, kind);
         match (label, kind) {
             (Some(label), Some(kind)) if errors.is_empty() => {
-                Ok(Self { label, kind, on_success, on_failure, value, pushover_token })
+                Ok(Self { label, kind, on_success, on_failure, value, token })
             }
             _ => Err(errors),
         }
+    }
+}
+
+/// The flags under their listed names: requests to the API have them in an object.
+fn flags(errors: &mut Errors, input: &Input) -> Input {
+    match input.object(FLAGS) {
+        Field::Absent => input.clone(),
+        Field::Value(flags) => flags.iter().map(|(name, value)| (format!("{FLAGS}.{name}"), value.clone())).collect(),
+        Field::Null | Field::WrongType => {
+            errors.add(FLAGS, Rule::Object);
+            Input::default()
+        }
+    }
+}
+
+/// The stored value is kept only while the type stays: it means nothing to another type.
+fn checked_value(errors: &mut Errors, input: &Input, kind: Option<StreamKind>, keeps_kind: bool) -> SecretChange {
+    match (VALUE.text(input), kind) {
+        (Field::Absent, _) if keeps_kind => {}
+        (Field::Absent | Field::Null, _) => rules::required(errors, VALUE.name),
+        (Field::WrongType, _) => errors.add(VALUE.name, Rule::Text),
+        // Without a valid type the value cannot be checked; the error about the type is enough.
+        (Field::Value(_), None) => {}
+        (Field::Value(value), Some(kind)) => {
+            return kind.check_value(errors, &value).map_or(SecretChange::Keep, SecretChange::Set);
+        }
+    }
+    SecretChange::Keep
+}
+
+/// A type without a token drops the stored one.
+fn checked_token(errors: &mut Errors, input: &Input, kind: Option<StreamKind>) -> SecretChange {
+    let own = kind.and_then(StreamKind::token);
+    let is_unused = |field: &&FieldSpec| own.is_none_or(|(own, _)| own.name != field.name);
+    fields()
+        .filter(|field| field.only_if.is_some())
+        .filter(is_unused)
+        .for_each(|field| field.check_kind(errors, input));
+    let Some((field, is_good)) = own else { return SecretChange::Clear };
+    match field.secret_change(errors, input) {
+        SecretChange::Set(token) if !is_good(token.reveal()) => {
+            errors.add(field.name, Rule::Format);
+            SecretChange::Keep
+        }
+        change => change,
     }
 }
 

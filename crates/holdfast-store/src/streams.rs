@@ -18,7 +18,7 @@ row_type! {
         kind: StreamKind = "s.kind",
         on_success: bool = "s.on_success",
         on_failure: bool = "s.on_failure",
-        has_pushover_token: bool = "(s.pushover_token_sealed IS NOT NULL)",
+        has_token: bool = "(s.pushover_token_sealed IS NOT NULL)",
         last_test_succeeded: Option<bool> = "s.last_test_succeeded",
         last_test_message: Option<String> = "s.last_test_message",
         last_tested_at: Option<DbTime> = "s.last_tested_at",
@@ -57,8 +57,9 @@ pub async fn open_value(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> 
     read_secret!(tx, "notification_streams", "value_sealed", row.id.0, row.user_id)
 }
 
-/// The application token of a Pushover stream that has its own.
-pub async fn open_pushover_token(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
+/// The second secret of a type that may have one. A secret is bound to the name of its column, which is that of the first
+/// such type.
+pub async fn open_token(tx: &mut Tx, row: &StreamRow) -> Result<Option<Secret>> {
     read_secret!(tx, "notification_streams", "pushover_token_sealed", row.id.0, row.user_id)
 }
 
@@ -105,7 +106,7 @@ pub async fn update(tx: &mut Tx, row: &StreamRow, draft: &StreamDraft, now: Time
 
 async fn write_secrets(tx: &mut Tx, id: i64, owner: UserId, draft: &StreamDraft) -> Result<()> {
     write_secret!(tx, "notification_streams", "value_sealed", id, owner, &draft.value);
-    write_secret!(tx, "notification_streams", "pushover_token_sealed", id, owner, &draft.pushover_token);
+    write_secret!(tx, "notification_streams", "pushover_token_sealed", id, owner, &draft.token);
     Ok(())
 }
 

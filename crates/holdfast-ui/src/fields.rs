@@ -169,8 +169,8 @@ impl Fields<'_> {
     /// A field from a field list. Its label is the message `field-<name>`, with optional `-hint` and `-example`. A
     /// secret that is set has the hint `-stays`, because it is kept unless a new one is typed.
     pub(crate) fn listed(&self, field: &'static FieldSpec, is_set: bool) -> Control {
-        let (t, name) = (self.t, field.name);
-        let label = t.say(&format!("field-{name}"));
+        let (t, name, message) = (self.t, field.name, message_of(field));
+        let label = t.say(&message);
         let control = match field.kind {
             FieldKind::Line { .. } | FieldKind::Id | FieldKind::Choice(_) => self.line(name, label),
             FieldKind::Paragraph { .. } | FieldKind::Lines { .. } | FieldKind::Ids { .. } => self.area(name, label),
@@ -188,11 +188,11 @@ impl Fields<'_> {
             | FieldKind::Id
             | FieldKind::Ids { .. } => control,
         };
-        let stays = (is_set && field.is_secret()).then(|| t.find(&format!("field-{name}-stays")));
-        let hint = stays.unwrap_or_else(|| t.find(&format!("field-{name}-hint")));
+        let stays = (is_set && field.is_secret()).then(|| t.find(&format!("{message}-stays")));
+        let hint = stays.unwrap_or_else(|| t.find(&format!("{message}-hint")));
         let control = hint.into_iter().fold(control, Control::hint);
         let control = t
-            .find(&format!("field-{name}-example"))
+            .find(&format!("{message}-example"))
             .into_iter()
             .fold(control, |control, example| Control { placeholder: Some(example), ..control });
         control.shown_with(field)
@@ -205,7 +205,7 @@ impl Fields<'_> {
             return None;
         }
         let name = format!("remove_{}", field.name);
-        let switch = self.switch(field.name, self.t.say(&format!("field-{}-remove", field.name)));
+        let switch = self.switch(field.name, self.t.say(&format!("{}-remove", message_of(field))));
         let value = self.values.text(&name).to_owned();
         let switch = Control { name: Cow::Owned(name), value, errors: Vec::new(), ..switch };
         Some(switch.shown_with(field))
@@ -262,6 +262,11 @@ impl Fields<'_> {
     ) -> Control {
         self.input(name, label, ControlKind::Checks(self.choices(name, options)))
     }
+}
+
+/// The message with the label of a listed field. Names of messages have no dots.
+pub(crate) fn message_of(field: &FieldSpec) -> String {
+    format!("field-{}", field.name.replace('.', "-"))
 }
 
 impl Control {

@@ -185,11 +185,14 @@ mod tests {
     use holdfast_core::audit::AuditAction;
     use holdfast_core::destination::{self, DestinationKind};
     use holdfast_core::run::RunKind;
+    use holdfast_core::stream;
     use std::collections::BTreeSet;
     use std::path::Path;
 
     use holdfast_app::refusal::{Conflict, Missing};
     use holdfast_core::refusal::Count;
+
+    use crate::fields::message_of;
 
     use super::*;
 
@@ -244,7 +247,8 @@ mod tests {
             ("kind", RunKind::WORDS),
         ];
         let action_keys = AuditAction::WORDS.iter().map(|word| action_key(word));
-        used.extend(action_keys.chain(destination::type_fields().map(|field| format!("field-{}", field.name))));
+        let streams = stream::fields().filter(|field| field.only_if.is_some() || field.name.starts_with(stream::FLAGS));
+        used.extend(action_keys.chain(destination::type_fields().chain(streams).map(message_of)));
         for (family, codes) in codes {
             used.extend(codes.iter().map(|code| format!("{family}-{code}")));
         }

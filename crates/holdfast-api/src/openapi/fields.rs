@@ -16,10 +16,23 @@ impl SchemaDoc {
             for alias in field.aliases {
                 properties.insert((*alias).to_owned(), schema(field, &format!("The same as `{}`.", field.name)));
             }
-            properties.insert(field.name.to_owned(), schema(field, field.about));
+            properties.insert(field.inner_name().to_owned(), schema(field, field.about));
         }
-        let body = json!({ "type": "object", "description": about, "required": required, "properties": properties });
+        let mut body = json!({ "type": "object", "description": about, "properties": properties });
+        if !required.is_empty() {
+            body["required"] = json!(required);
+        }
         Self { name: name.to_owned(), all: vec![(name.to_owned(), body)] }
+    }
+
+    /// Adds an optional object with fields of its own.
+    pub(crate) fn with_object(mut self, name: &str, object: Self) -> Self {
+        let own = self.all.iter_mut().find(|(known, _)| *known == self.name);
+        if let Some(properties) = own.and_then(|(_, schema)| schema["properties"].as_object_mut()) {
+            properties.insert(name.to_owned(), object.reference());
+        }
+        self.all.extend(object.all);
+        self
     }
 }
 
@@ -57,7 +70,7 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
     let mut schema = Map::new();
     let mut set = |keyword: &str, value: Value| schema.insert(keyword.to_owned(), value);
     match field.kind {
-        FieldKind::Line { min_chars, max_chars, pattern } => {
+        FieldKind::Line { min_chars, max_chars, pattern } | FieldKind::Secret { min_chars, max_chars, pattern } => {
             set("maxLength", json!(max_chars));
             if let Some(pattern) = pattern {
                 set("pattern", json!(pattern));
@@ -65,16 +78,12 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
             if min_chars > 0 {
                 set("minLength", json!(min_chars));
             }
+            if field.is_secret() {
+                set("writeOnly", json!(true));
+            }
         }
         FieldKind::Paragraph { max_chars } => {
             set("maxLength", json!(max_chars));
-        }
-        FieldKind::Secret { min_chars, max_chars } => {
-            set("maxLength", json!(max_chars));
-            set("writeOnly", json!(true));
-            if min_chars > 0 {
-                set("minLength", json!(min_chars));
-            }
         }
         // Below, because the words depend on whether the field can be null.
         FieldKind::Choice(_) => {}

@@ -21,7 +21,7 @@ fn draft(value: &str) -> StreamDraft {
         on_success: true,
         on_failure: true,
         value: SecretChange::Set(Secret::new(value)),
-        pushover_token: SecretChange::Keep,
+        token: SecretChange::Keep,
     }
 }
 

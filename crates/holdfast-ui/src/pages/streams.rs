@@ -9,10 +9,10 @@ use holdfast_app::{App, Caller, Resource, streams};
 use holdfast_core::ids::StreamId;
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::limits;
-use holdfast_core::stream::StreamKind;
+use holdfast_core::stream::{self, StreamKind};
 use holdfast_store::streams::StreamRow;
 
-use crate::fields::{Fields, Group, Values};
+use crate::fields::{Control, Fields, Group, Values};
 use crate::form::Form;
 use crate::frame::{Frame, Section};
 use crate::human::Markup;
@@ -83,14 +83,22 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     Ok(render(StatusCode::OK, &page))
 }
 
+/// Unlike other secrets, the address can be read while it is typed, so it has a field of its own kind.
+const ADDRESS: &str = "value";
+
 fn input(form: &Form, is_new: bool) -> Input {
-    let flags =
-        Input::default().with("on_success", form.is_on("on_success")).with("on_failure", form.is_on("on_failure"));
-    let mut input =
-        Input::default().with("label", form.text("label")).with("type", form.text("type")).with("notifications", flags);
-    input.set_field("value", if is_new { form.required("value") } else { form.secret("value") });
-    input.set_field("pushover_token", form.secret("pushover_token"));
+    let mut input = form.input(stream::fields());
+    if is_new {
+        input.set_field(ADDRESS, form.required(ADDRESS));
+    }
     input
+}
+
+fn address(fields: &Fields<'_>, is_new: bool) -> Control {
+    let t = fields.t;
+    let hint = t.say("stream-value-hint");
+    let line = |hint| fields.line(ADDRESS, t.say("stream-value")).hint(hint).limit(limits::URL_CHARS);
+    if is_new { line(hint).required() } else { line(format!("{hint} {}", t.say("form-secret-stays"))) }
 }
 
 /// Notification streams as a [`FormResource`].
@@ -108,15 +116,11 @@ impl FormResource for Stream {
     const DELETE_MEANS: Option<&'static str> = Some("stream-delete-means");
 
     fn blank() -> Values {
-        Values::default().set("type", "email").switch("on_failure", true)
+        Values::defaults(stream::fields()).set("type", "email")
     }
 
     fn values(row: &StreamRow) -> Values {
-        Values::default()
-            .set("label", &row.label)
-            .set("type", row.kind.as_str())
-            .switch("on_success", row.on_success)
-            .switch("on_failure", row.on_failure)
+        Values::of_input(&row.current().write())
     }
 
     fn id(row: &StreamRow) -> i64 {
@@ -137,40 +141,23 @@ impl FormResource for Stream {
         let t = person.t();
         let fields = Fields { t, values, errors };
         let kinds = StreamKind::ALL.iter().map(|kind| (kind.as_str().to_owned(), kind.human().to_owned()));
-        let mut hint = t.say("stream-value-hint");
-        if row.is_some() {
-            hint = format!("{hint} {}", t.say("form-secret-stays"));
+        let (mut asked, mut flags) = (Vec::new(), Vec::new());
+        for field in stream::fields() {
+            let is_set = row.is_some_and(|row| row.has_token && row.kind.token_field() == Some(field.name));
+            match field.name {
+                "label" => {
+                    asked.push(fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus())
+                }
+                "type" => asked.push(fields.select("type", t.say("stream-kind"), kinds.clone())),
+                ADDRESS => asked.push(address(&fields, row.is_none())),
+                _ if field.is_secret() => {
+                    asked.push(fields.listed(field, is_set));
+                    asked.extend(fields.removal(field, is_set));
+                }
+                _ => flags.push(fields.listed(field, false)),
+            }
         }
-        let mut value = fields.line("value", t.say("stream-value")).hint(hint).limit(limits::URL_CHARS);
-        if row.is_none() {
-            value = value.required();
-        }
-        let mut pushover =
-            vec![fields.password("pushover_token", t.say("stream-pushover-token"), "off").hint(match row {
-                Some(_) => t.say("stream-pushover-stays"),
-                None => t.say("stream-pushover-hint"),
-            })];
-        if row.is_some() {
-            pushover.push(fields.switch("remove_pushover_token", t.say("stream-pushover-remove")));
-        }
-        let groups = vec![
-            Group::new(
-                String::new(),
-                vec![
-                    fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus(),
-                    fields.select("type", t.say("stream-kind"), kinds),
-                    value,
-                ],
-            ),
-            Group::new(String::new(), pushover).when("type=pushover"),
-            Group::new(
-                t.say("stream-when"),
-                vec![
-                    fields.switch("on_failure", t.say("stream-on-failure")),
-                    fields.switch("on_success", t.say("stream-on-success")),
-                ],
-            ),
-        ];
+        let groups = vec![Group::new(String::new(), asked), Group::new(t.say("stream-when"), flags)];
         let after = match row {
             Some(row) => Markup(format!(
                 "<p class=\"actions\"><a class=\"button danger\" href=\"/notifications/{}/delete\">{}</a></p>",

@@ -403,7 +403,7 @@ pub(crate) async fn stream_channel(tx: &mut Tx, id: StreamId) -> Result<Option<(
         StreamKind::Discord => Channel::Discord(value),
         StreamKind::Slack => Channel::Slack(value),
         StreamKind::Teams => Channel::Teams(value),
-        StreamKind::Pushover => Channel::Pushover { user: value, token: streams::open_pushover_token(tx, &row).await? },
+        StreamKind::Pushover => Channel::Pushover { user: value, token: streams::open_token(tx, &row).await? },
     };
     Ok(Some((row.user_id, channel)))
 }
