@@ -58,6 +58,17 @@ impl DatabaseFile {
         Ok(())
     }
 
+    /// Whether another process has the database open, as far as the kernel tells: each holds a lock on the file of shared
+    /// memory for as long.
+    pub(crate) fn is_open_elsewhere(&self) -> bool {
+        let mut shared = self.path.as_os_str().to_owned();
+        shared.push("-shm");
+        let Some((device, inode)) = identity(Path::new(&shared)) else { return false };
+        let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };
+        let file = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
+        locks.lines().any(|line| line.split_whitespace().any(|field| field == file))
+    }
+
     /// The process that keeps others from writing, as far as the kernel tells.
     pub(crate) fn find_lock_holder(&self) -> Option<String> {
         let mut shared = self.path.as_os_str().to_owned();
