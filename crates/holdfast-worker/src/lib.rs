@@ -1,6 +1,7 @@
 //! The control plane: turns due slots into runs, claims runs under a lease, brings each to its end, and tidies up.
 
 mod backup_reader;
+mod local_space;
 mod notices;
 mod plans;
 mod runs;
