@@ -48,7 +48,7 @@ impl DatabaseFile {
 
     /// Checks that the file could be opened again. One that is open stays writable when its mode changes or its file
     /// system becomes read-only, until the next start fails, or SQLite needs a new file beside it.
-    fn check_permission(&self) -> Result<()> {
+    pub(crate) fn check_permission(&self) -> Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         for path in [&self.path, folder] {
             if let Err(error) = rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {

@@ -27,9 +27,9 @@ const MAX_READERS: usize = 8;
 const WRITE_WAIT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteConnectOptions>, Writer), StartError> {
-    let explain = |error: sqlx::Error| {
+    let explain = |error: StoreError| {
         let shown = path.display();
-        match StoreError::from(error) {
+        match error {
             StoreError::DiskFull(_) => {
                 StartError::DiskFull(format!("the disk is full: {shown} cannot be opened; free some space"))
             }
@@ -68,29 +68,31 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
     let connection = match opened {
         Ok(connection) => connection,
         Err(error) => {
-            let Some(problem) = find_obstacle(path, options.migrations) else { return Err(explain(error)) };
+            let obstacle = DatabaseFile::new(path).check().err();
+            let obstacle = obstacle.filter(|error| matches!(error, StoreError::DiskFull(_) | StoreError::ReadOnly(_)));
+            let Some(problem) = obstacle else { return Err(explain(error.into())) };
+            if !is_readable_alone(path, options.migrations) {
+                return Err(explain(problem));
+            }
             let readers = pool::open(read_only(path), size, options.acquire_timeout);
             return Ok((readers, Writer::refusing(problem)));
         }
     };
+    if options.migrations != Migrations::Never {
+        // SQLite opens it all the same, and a service that can write nothing should not start.
+        DatabaseFile::new(path).check_permission().map_err(explain)?;
+    }
     // A file that is gone must not come back empty: SQLite would also replace the write-ahead log beside it, with
     // everything in it that was acknowledged.
     let readers = pool::open(connect.create_if_missing(false).pragma("query_only", "1"), size, options.acquire_timeout);
     Ok((readers, Writer::start(connection)))
 }
 
-/// Why a database that nobody has open cannot be written, if it can be read all the same. SQLite needs room for a file
-/// next to a database even to read it, unless it is told that nobody writes; then it must not have a log either.
-fn find_obstacle(path: &Path, migrations: Migrations) -> Option<StoreError> {
-    let file = DatabaseFile::new(path);
+/// Whether a database that cannot be written can be read all the same. SQLite needs room for a file next to a database even
+/// to read it, unless it is told that nobody writes; then it must not have a log either.
+fn is_readable_alone(path: &Path, migrations: Migrations) -> bool {
     let is_settled = std::fs::metadata(beside(path, "-wal")).map_or(true, |log| log.len() == 0);
-    if migrations != Migrations::Never || !is_settled || file.is_open_elsewhere() {
-        return None;
-    }
-    match file.check() {
-        Err(error @ (StoreError::DiskFull(_) | StoreError::ReadOnly(_))) => Some(error),
-        Ok(()) | Err(_) => None,
-    }
+    migrations == Migrations::Never && is_settled && !DatabaseFile::new(path).is_open_elsewhere()
 }
 
 fn read_only(path: &Path) -> SqliteConnectOptions {

@@ -243,7 +243,10 @@ async fn a_database_file_that_becomes_read_only_is_named_and_the_service_recover
     let output = run(&mut doctor, "");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("PROBLEM  database: ") && said.contains("make it and its folder writable"), "{said}");
+    assert!(
+        said.contains("PROBLEM  database: ") && said.contains("the database is read-only; make it writable again"),
+        "{said}"
+    );
     set(0o600);
     wait_for(&service.client(), 200, "ok").await;
 }
@@ -262,7 +265,7 @@ async fn a_mount_that_becomes_read_only_is_named_and_the_service_recovers() {
     }
     assert!(mount(&["-o", "remount,bind,ro"]).status.success());
     wait_for(&service.client(), 503, "the database is read-only").await;
-    assert_doctor(&installation, "make it and its folder writable");
+    assert_doctor(&installation, "the database is read-only; make it writable again");
     assert!(Command::new("umount").arg(&folder).status().unwrap().success());
     wait_for(&service.client(), 200, "ok").await;
 }
