@@ -20,7 +20,7 @@ use holdfast_store::{Tx, audit, identities, sessions as links, settings, tasks, 
 use crate::mailer::Mail;
 use crate::refusal::{Conflict, Missing};
 use crate::tokens::{self, TokenRequest};
-use crate::{App, AppError, Caller, Origin, Result, sessions, two_factor};
+use crate::{App, AppError, Caller, Origin, Result, ownership, sessions, two_factor};
 
 /// The email address of the account that is created on the first start, until its owner sets their own.
 pub const PLACEHOLDER_EMAIL: &str = "admin@localhost";
@@ -63,7 +63,8 @@ async fn make_admin(app: &App, given: Option<(&str, &Secret)>) -> Result<FirstSt
     let now = app.now();
     let mut tx = app.store.begin().await?;
     let unclaimed = users::find_unclaimed_admin(&mut tx).await?;
-    if unclaimed.is_none() && users::list(&mut tx).await?.iter().any(|user| user.is_admin) {
+    let is_active = |user: &UserRow| user.is_admin && user.suspended_at.is_none();
+    if unclaimed.is_none() && users::list(&mut tx).await?.iter().any(is_active) {
         return Ok(FirstStart::Ready);
     }
     let system = Origin { actor: "system".to_owned(), ..Origin::default() };
@@ -465,9 +466,13 @@ pub async fn delete(app: &App, by: Option<UserId>, origin: &Origin, user: &UserR
     let mut tx = app.store.begin().await?;
     users::lock_admins(&mut tx).await?;
     refuse_deletion(&mut tx, user).await?;
+    let ids = ownership::describe_ids(&mut tx, user.id).await?;
     users::delete(&mut tx, user.user_id()).await?;
-    let detail = format!("{} {}", user.id, user.email);
-    app.audit_as(&mut tx, by, origin, AuditAction::UserDeleted, &detail).await?;
+    let whose = format!("{} {}", user.id, user.email);
+    let details = ids.iter().map(|what| format!("{whose}: {what}"));
+    for detail in std::iter::once(whose.clone()).chain(details) {
+        app.audit_as(&mut tx, by, origin, AuditAction::UserDeleted, &detail).await?;
+    }
     tx.commit().await?;
     app.tokens.clear();
     Ok(())

@@ -1,13 +1,15 @@
 //! The port through which use cases read the contents of stored backups, implemented in the worker crate with the
 //! engine. Reading a backup for a user is the only thing that a request itself does at a destination; everything else
-//! there is a run.
+//! there is a run. It also tells monitoring how much room local destinations have.
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use holdfast_core::Timestamp;
 use holdfast_core::backup::EntryKind;
+use holdfast_core::ids::DestinationId;
 use holdfast_store::backups::BackupRow;
+use holdfast_store::destinations::DestinationRow;
 use tokio::sync::mpsc;
 
 use crate::Result;
@@ -76,6 +78,9 @@ fn disposition(name: &str) -> String {
 
 #[async_trait]
 pub trait BackupReader: Send + Sync {
+    /// The free bytes of those of these destinations that are folders on this machine and answer at once.
+    async fn local_free_bytes(&self, destinations: &[DestinationRow]) -> Vec<(DestinationId, u64)>;
+
     /// The entries of a folder in the backup, sorted by name, after the first `skip`, and how many there are in all;
     /// the empty path is the backup's root.
     async fn entries(&self, backup: &BackupRow, path: &str, skip: usize, count: usize)

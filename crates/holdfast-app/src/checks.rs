@@ -11,13 +11,15 @@ pub struct Check {
     pub problem: Option<String>,
     /// What to know while nothing is wrong; anybody may read it.
     pub note: Option<String>,
-    /// What else an operator should know of the problem.
+    /// What else an operator should know.
     pub detail: Option<String>,
+    /// Nobody minds requests, but no run starts, for an unlimited time.
+    pub halts_runs: bool,
 }
 
 impl Check {
     pub(crate) fn new(name: &'static str, problem: Option<String>) -> Self {
-        Self { name, problem, note: None, detail: None }
+        Self { name, problem, note: None, detail: None, halts_runs: false }
     }
 }
 

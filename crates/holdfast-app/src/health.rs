@@ -3,23 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_core::clock::rfc3339;
+use holdfast_core::clock::{later, rfc3339};
 use holdfast_core::{Timestamp, clock, random};
 use holdfast_store::figures::{self, Figures};
-use holdfast_store::workers::WorkerRow;
-use holdfast_store::{DamageSigns, StoreError, Tx, audit_export, settings, workers};
+use holdfast_store::{DamageSigns, StoreError, audit_export, destinations, settings};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::checks::Check;
+use crate::worker_checks::{self, Workers};
 use crate::{App, AppError, Result, maintenance};
 
 /// The most tasks with their own time series; more would be a burden for the monitoring system.
 const TASKS: i64 = 10_000;
-/// Schedulers check every second; a slot that has waited for this long was seen by none.
-const LAG_SECS: i64 = 120;
-/// Workers report once a minute, and may be late once.
-const SILENCE_SECS: i64 = 150;
+/// The most local destinations with their own time series.
+const LOCAL_DESTINATIONS: i64 = 1000;
+
+/// How far back missed slots are counted. A figure from the database: when a worker finds them, it has often just started,
+/// and a counter of its own that began with them would never rise.
+const MISSED_SECS: i64 = 86_400;
 
 /// How far back undelivered notices are counted.
 const LATELY_SECS: i64 = 3 * 86_400;
@@ -65,23 +67,19 @@ async fn check_now(app: &App) -> Vec<Check> {
         let rest = ["master_key", "scheduler", "workers"].map(|name| Check::new(name, unknown()));
         return std::iter::once(database).chain(rest).collect();
     }
-    let told = |name: &'static str, looked: Result<Option<String>>| {
-        let problem = looked.unwrap_or_else(|error| {
-            tracing::warn!(name, reason = error.reason(), "a check failed");
-            Some("could not be checked; see the log".to_owned())
-        });
-        Check::new(name, problem)
+    let failed = |name: &'static str, error: &AppError| {
+        tracing::warn!(name, reason = error.reason(), "a check failed");
+        Check::new(name, Some("could not be checked; see the log".to_owned()))
     };
-    [
-        database,
-        told("master_key", in_time(LOOK_WAIT, check_master_key(app)).await),
-        told("scheduler", in_time(LOOK_WAIT, check_scheduler(app)).await),
-        told("workers", in_time(LOOK_WAIT, check_workers(app)).await),
-    ]
-    .into_iter()
-    .chain(tell_maintenance(app).await)
-    .chain(tell_draining(app).await)
-    .collect()
+    let key = match in_time(LOOK_WAIT, check_master_key(app)).await {
+        Ok(problem) => Check::new("master_key", problem),
+        Err(error) => failed("master_key", &error),
+    };
+    let workers = match in_time(LOOK_WAIT, worker_checks::check(app)).await {
+        Ok(checks) => checks,
+        Err(error) => ["scheduler", "workers"].map(|name| failed(name, &error)).to_vec(),
+    };
+    [database, key].into_iter().chain(workers).chain(tell_maintenance(app).await).collect()
 }
 
 /// Maintenance is wanted, and no problem, but explains why nothing runs.
@@ -91,31 +89,6 @@ async fn tell_maintenance(app: &App) -> Option<Check> {
     });
     let note = format!("on: no run starts until {}", rfc3339(until.ok()??));
     Some(Check { note: Some(note), ..Check::new("maintenance", None) })
-}
-
-/// Workers that were told to start no runs are wanted, too.
-async fn tell_draining(app: &App) -> Option<Check> {
-    let known = list_living_workers(app).await.inspect_err(|error| {
-        tracing::warn!(reason = error.reason(), "could not find out which workers start no runs");
-    });
-    let known = known.ok()?;
-    let draining = known.iter().filter(|worker| worker.is_draining).count();
-    let note = match draining {
-        0 => return None,
-        all if all == known.len() => "no run starts: all workers were told so with `holdfast drain`".to_owned(),
-        some => format!("{some} of {} workers start no runs", known.len()),
-    };
-    Some(Check { note: Some(note), ..Check::new("drain", None) })
-}
-
-async fn list_living_workers(app: &App) -> Result<Vec<WorkerRow>> {
-    let mut known = workers::list(&mut app.store.read().await?).await?;
-    known.retain(|worker| is_living(worker, app.now()));
-    Ok(known)
-}
-
-fn is_living(worker: &WorkerRow, now: Timestamp) -> bool {
-    seconds_since(now, worker.seen_at.0) <= SILENCE_SECS
 }
 
 /// The result of reading from the database, unless that takes too long.
@@ -224,23 +197,6 @@ fn seconds_since(now: Timestamp, at: Timestamp) -> i64 {
     now.as_second() - at.as_second()
 }
 
-async fn check_scheduler(app: &App) -> Result<Option<String>> {
-    let slot = figures::find_next_slot(&mut app.store.read().await?).await?;
-    let late = slot.map_or(0, |at| seconds_since(app.now(), at.0));
-    Ok((late > LAG_SECS).then(|| format!("a slot has waited for {late} s: no scheduler runs; start `holdfast worker`")))
-}
-
-async fn check_workers(app: &App) -> Result<Option<String>> {
-    let is_there = !list_living_workers(app).await?.is_empty();
-    Ok((!is_there).then(|| "no worker has reported for minutes; start `holdfast worker`".to_owned()))
-}
-
-/// Whether a worker has reported recently that starts runs.
-pub(crate) async fn has_worker(tx: &mut Tx, now: Timestamp) -> Result<bool> {
-    let known = workers::list(tx).await?;
-    Ok(known.iter().any(|worker| is_living(worker, now) && !worker.is_draining))
-}
-
 /// The setting with the id of the installation.
 const INSTALLATION: &str = "installation_id";
 
@@ -272,10 +228,28 @@ async fn find_clock_skew(app: &App) -> Result<i64> {
     Ok(if newest < 0 { newest } else { database })
 }
 
-/// How many notices of the last days could not be delivered.
-pub async fn undelivered(app: &App) -> Result<i64> {
+/// What did not arrive.
+pub struct Undelivered {
+    /// Notices of the last days that nobody tries to deliver any more.
+    pub given_up: i64,
+    /// Notices whose last attempt failed, and that are tried again.
+    pub retried: i64,
+    /// Destinations whose catalogue could not be written.
+    pub failed_catalogues: i64,
+    /// Destinations with an old catalogue, for whatever reason.
+    pub old_catalogues: i64,
+}
+
+pub async fn find_undelivered(app: &App) -> Result<Undelivered> {
     let since = clock::from_micros(app.now().as_microsecond() - LATELY_SECS * 1_000_000);
-    in_time(LOOK_WAIT, async { Ok(figures::count_undelivered(&mut app.store.read().await?, since).await?) }).await
+    in_time(LOOK_WAIT, async {
+        let mut tx = app.store.read().await?;
+        let given_up = figures::count_undelivered(&mut tx, since).await?;
+        let retried = figures::count_retried(&mut tx).await?;
+        let (failed_catalogues, old_catalogues) = figures::count_old_catalogues(&mut tx).await?;
+        Ok(Undelivered { given_up, retried, failed_catalogues, old_catalogues })
+    })
+    .await
 }
 
 /// The state of tasks and backups, for an operator.
@@ -346,25 +320,41 @@ pub async fn render_figures(app: &App) -> String {
             out += &format!("{name}{labels} {value}\n");
         }
     }
-    out + &found.map(|(_, successes)| successes).unwrap_or_default()
+    let Ok((_, successes)) = found else { return out };
+    let space = in_time(FIGURES_WAIT, render_local_space(app)).await.inspect_err(|error| {
+        tracing::warn!(reason = error.reason(), "the space of local destinations cannot be told");
+    });
+    out + &successes + &space.unwrap_or_default()
+}
+
+/// Each process tells of the disks of its own machine.
+async fn render_local_space(app: &App) -> Result<String> {
+    let known = destinations::list_local(&mut app.store.read().await?, LOCAL_DESTINATIONS).await?;
+    let name = "holdfast_destination_free_bytes";
+    let mut out = format!("# HELP {name} Free space of local destinations, by id.\n# TYPE {name} gauge\n");
+    for (id, bytes) in app.ports.backup_reader.local_free_bytes(&known).await {
+        out += &format!("{name}{{destination=\"{id}\"}} {bytes}\n");
+    }
+    Ok(out)
 }
 
 async fn read_figures(app: &App) -> Result<(Vec<Gauge>, String)> {
     let now = app.now();
     let mut tx = app.store.read().await?;
     let found = figures::find(&mut tx).await?;
-    let workers = workers::list(&mut tx).await?;
-    let living: Vec<&WorkerRow> = workers.iter().filter(|worker| is_living(worker, now)).collect();
-    let draining = living.iter().filter(|worker| worker.is_draining).count();
+    let workers = Workers::find(&mut tx, now).await?;
     let name = "holdfast_task_last_success_age_seconds";
     let mut out = format!("# HELP {name} Age of the last success; paused tasks have none.\n# TYPE {name} gauge\n");
     for (task, at) in figures::list_successes(&mut tx, TASKS).await? {
         out += &format!("{name}{{task=\"{task}\"}} {}\n", seconds_since(now, at.0).max(0));
     }
-    let mut gauges = gauges(&found, now, living.len());
-    gauges.push(("holdfast_workers_draining", "Workers that start no runs.", vec![("", count(draining))]));
+    let mut gauges = gauges(&found, now, workers.living.len());
+    gauges.push(("holdfast_workers_draining", "Workers that start no runs.", vec![("", count(workers.draining()))]));
     let is_maintained = maintenance::find(&mut tx, now).await?.is_some();
     gauges.push(("holdfast_maintenance", "Whether workers start nothing.", vec![("", i64::from(is_maintained))]));
+    let missed = figures::count_missed(&mut tx, later(now, -MISSED_SECS)).await?;
+    let help = "Scheduled times that passed while no worker was running, as found in the last day.";
+    gauges.push(("holdfast_slots_missed_last_day", help, vec![("", missed)]));
     if app.exports_audit_log() {
         let waits = audit_export::find_oldest_waiting(&mut tx).await?;
         let waits = waits.map_or(0, |at| seconds_since(now, at.0).max(0));

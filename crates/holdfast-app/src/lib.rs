@@ -15,6 +15,7 @@ mod limiter;
 mod mailer;
 mod passwords;
 mod token_cache;
+mod worker_checks;
 
 pub mod accounts;
 pub mod audit_log;
@@ -25,6 +26,7 @@ pub mod events;
 pub mod health;
 pub mod idempotency;
 pub mod identities;
+pub mod incidents;
 pub mod logs;
 pub mod maintenance;
 pub mod notices;

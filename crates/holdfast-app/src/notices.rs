@@ -1,5 +1,7 @@
 //! Notices, and users' notification preferences.
 
+use std::collections::BTreeMap;
+
 use holdfast_core::audit::AuditAction;
 use holdfast_core::changes::Changes;
 use holdfast_core::clock;
@@ -13,6 +15,7 @@ use holdfast_core::schedule::TimeOfDay;
 use holdfast_store::Listing;
 use holdfast_store::notices::{self, NoticeFilter, NoticeRow};
 use holdfast_store::users::{self, UserRow};
+use serde_json::Value;
 
 use crate::access::owned;
 use crate::refusal::Conflict;
@@ -20,6 +23,33 @@ use crate::{App, AppError, Caller, Result};
 
 pub async fn list(app: &App, listing: &Listing, filter: &NoticeFilter) -> Result<Page<NoticeRow>> {
     Ok(notices::list(&mut app.store.read().await?, listing, filter).await?)
+}
+
+/// What a message says, as it was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoticeText {
+    pub text: String,
+    /// Pairs of name and value.
+    pub facts: Vec<(String, String)>,
+}
+
+impl NoticeText {
+    /// `None` for what is no message in words, such as a heartbeat.
+    fn read(content: &str) -> Option<Self> {
+        let content: Value = serde_json::from_str(content).ok()?;
+        let message = content.get("message")?;
+        let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        let facts = message.get("facts").and_then(Value::as_array).into_iter().flatten();
+        let facts = facts.filter_map(|fact| Some((text(fact, "name")?, text(fact, "value")?))).collect();
+        Some(Self { text: text(message, "text")?, facts })
+    }
+}
+
+/// What these notices of the caller say, by their ids.
+pub async fn list_texts(app: &App, caller: &Caller, rows: &[NoticeRow]) -> Result<BTreeMap<i64, NoticeText>> {
+    let ids: Vec<i64> = rows.iter().filter(|row| row.user_id == caller.user).map(|row| row.id.0).collect();
+    let contents = notices::list_contents(&mut app.store.read().await?, &ids).await?;
+    Ok(contents.into_iter().filter_map(|(id, content)| Some((id, NoticeText::read(&content)?))).collect())
 }
 
 pub async fn show(app: &App, caller: &Caller, id: NoticeId) -> Result<NoticeRow> {

@@ -139,17 +139,31 @@ async fn deliver(app: &App, to: &str, secret: &Secret, base_url: &str) -> Invita
 pub async fn set_admin(app: &App, caller: &Caller, id: UserId, is_admin: bool) -> Result<()> {
     administrator(caller)?;
     let user = find(app, id).await?;
+    write_admin(app, Some(caller.user), &caller.origin, &user, is_admin).await
+}
+
+/// Makes an account an administrator, for the operator of the machine: after a recovery there may be none.
+pub async fn make_admin_as(app: &App, origin: &Origin, user: &UserRow) -> Result<()> {
+    write_admin(app, Some(user.id), origin, user, true).await
+}
+
+async fn write_admin(app: &App, by: Option<UserId>, origin: &Origin, user: &UserRow, is_admin: bool) -> Result<()> {
     let mut tx = app.store.begin().await?;
     users::lock_admins(&mut tx).await?;
-    if !is_admin && accounts::is_last_admin(&mut tx, &user).await? {
+    if !is_admin && accounts::is_last_admin(&mut tx, user).await? {
         return Err(AppError::Conflict(Conflict::NoAdministrator));
     }
-    users::update_admin(&mut tx, id, is_admin, app.now()).await?;
+    users::update_admin(&mut tx, user.id, is_admin, app.now()).await?;
     let action = if is_admin { AuditAction::UserMadeAdministrator } else { AuditAction::UserMadeOrdinary };
-    app.audit(&mut tx, caller, action, &user.email).await?;
+    app.audit_as(&mut tx, by, origin, action, &user.email).await?;
     tx.commit().await?;
     app.tokens.clear();
     Ok(())
+}
+
+/// Whether an administrator can sign in.
+pub async fn has_administrator(app: &App) -> Result<bool> {
+    Ok(users::count_admins(&mut app.store.read().await?).await? > 0)
 }
 
 /// The caller as the audit log names them when they act for somebody else.

@@ -8,9 +8,9 @@ use holdfast_store::due::{self, SecondAttempt};
 use holdfast_store::runs::{self, RunFilter, RunRow};
 use holdfast_store::{DbTime, Listing};
 
-use crate::health::has_worker;
 use crate::refusal::Conflict;
 use crate::run_output::{with_output, with_outputs};
+use crate::worker_checks::has_worker;
 use crate::{App, AppError, Caller, Resource, Result, cancellation, maintenance, tasks};
 
 /// Restores, verifications and inventories, each with its output.

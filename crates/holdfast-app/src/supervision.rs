@@ -105,32 +105,40 @@ pub enum Which {
     One(String),
 }
 
-/// Pauses or resumes tasks of a person, for the operator of the machine. Returns the labels of those that changed.
-pub async fn set_paused(
-    app: &App,
-    origin: &Origin,
-    user: &UserRow,
-    which: &Which,
-    is_paused: bool,
-) -> Result<Vec<String>> {
+/// What became of the tasks, by their labels.
+#[derive(Debug, Default)]
+pub struct Paused {
+    pub changed: Vec<String>,
+    /// Tasks that stay paused, because they had been paused before all were.
+    pub stay: Vec<String>,
+}
+
+/// Pauses or resumes tasks of a person, for the operator of the machine. All tasks are resumed as far as they were paused
+/// together, so that afterwards everything is as it was.
+pub async fn set_paused(app: &App, origin: &Origin, user: &UserRow, which: &Which, is_paused: bool) -> Result<Paused> {
     let now = app.now();
     let mut tx = app.store.begin().await?;
     if !is_paused && users::is_suspended(&mut tx, user.id).await? {
         return Err(AppError::Conflict(Conflict::AccountSuspended));
     }
     let action = if is_paused { AuditAction::BackupTaskPaused } else { AuditAction::BackupTaskResumed };
-    let mut changed = Vec::new();
+    let mut done = Paused::default();
     for task in find_tasks(&mut tx, user.id, which).await? {
         if task.paused_at.is_some() == is_paused {
             continue;
         }
+        if !is_paused && *which == Which::All && !task.paused_together {
+            done.stay.push(task.label);
+            continue;
+        }
         let next = if is_paused { None } else { task.spec.schedule.next_after(now) };
         task_rows::update_pause(&mut tx, &task, is_paused.then_some(now), next, now).await?;
+        task_rows::update_paused_together(&mut tx, task.id, is_paused && *which == Which::All).await?;
         app.audit_as(&mut tx, Some(user.id), origin, action, &named(task.id, &task.label)).await?;
-        changed.push(task.label);
+        done.changed.push(task.label);
     }
     tx.commit().await?;
-    Ok(changed)
+    Ok(done)
 }
 
 async fn find_tasks(tx: &mut Tx, owner: UserId, which: &Which) -> Result<Vec<TaskRow>> {

@@ -209,6 +209,9 @@ pub async fn pause(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.paused_at.is_none() {
         set_paused(app, caller, &mut tx, id, true).await?;
+    } else if row.paused_together {
+        // Its owner wants it paused, too.
+        tasks::update_paused_together(&mut tx, id, false).await?;
     }
     reread(caller, tx, id).await
 }

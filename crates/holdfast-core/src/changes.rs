@@ -85,6 +85,19 @@ pub fn named(id: impl std::fmt::Display, label: &str) -> String {
     format!("{id} {}", quoted(label))
 }
 
+/// Ids in ascending order, as short texts such as `3-7 9`, each of at most `at_once` parts.
+pub fn id_lists(ids: &[i64], at_once: usize) -> Vec<String> {
+    let mut ranges: Vec<(i64, i64)> = Vec::new();
+    for id in ids {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *id => *last = *id,
+            _ => ranges.push((*id, *id)),
+        }
+    }
+    let shown = |(first, last): &(i64, i64)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.chunks(at_once.max(1)).map(|some| some.iter().map(shown).collect::<Vec<_>>().join(" ")).collect()
+}
+
 fn change(name: &str, before: Option<&Value>, after: Option<&Value>) -> Option<Change> {
     let (before, after) = (before.unwrap_or(&Value::Null), after.unwrap_or(&Value::Null));
     let text = || format!("{name} {} → {}", shown(before), shown(after));
@@ -131,6 +144,13 @@ mod tests {
 
     fn input(fields: &[(&str, Value)]) -> Input {
         fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+    }
+
+    #[test]
+    fn ids_are_listed_completely_and_briefly() {
+        assert_eq!(id_lists(&[1, 2, 3, 5, 8, 9], 10), ["1-3 5 8-9"]);
+        assert_eq!(id_lists(&[1, 3, 5, 6, 7], 2), ["1 3", "5-7"]);
+        assert!(id_lists(&[], 10).is_empty());
     }
 
     #[test]

@@ -11,8 +11,18 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::ids::RunId;
 
+/// A worker reports this often that it is alive.
+pub const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// A worker that has not reported for this long does not count as running: several reports in a row are missing.
+const SILENT_AFTER_SECS: i64 = 45;
+
 /// The most time that a single look can add.
 const LONGEST_LOOK: SignedDuration = SignedDuration::from_secs(5);
+
+/// Whether a worker that last reported at `seen` has been silent for too long to count as running.
+pub fn is_silent(seen: Timestamp, now: Timestamp) -> bool {
+    now.as_second() - seen.as_second() > SILENT_AFTER_SECS
+}
 
 /// The heartbeat of a running run, as stored in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +76,13 @@ mod tests {
 
     fn at(second: i64) -> Timestamp {
         clock::from_micros(second * 1_000_000)
+    }
+
+    #[test]
+    fn a_worker_is_silent_when_several_reports_are_missing() {
+        let every = i64::try_from(REPORT_EVERY.as_secs()).unwrap();
+        assert!((0..=3).all(|missing| !is_silent(at(0), at(missing * every))));
+        assert!(is_silent(at(0), at(5 * every)));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod extract;
 mod folder_download;
 mod format;
 mod formats;
+mod free_space;
 #[doc(hidden)]
 pub mod fuzzing;
 mod mysql;
@@ -42,6 +43,7 @@ pub use egress::Egress;
 pub use engine::{Engine, Settings};
 pub use error::{EngineError, Result};
 pub use extract::{decrypt, extract};
+pub use free_space::FreeSpace;
 pub use plan::{
     BackupPlan, BackupReport, DatabasePlan, FilesSource, Login, RestorePlan, RestoreReport, RestoreTarget,
     ServerReport, Source, StoredBackup,

@@ -345,16 +345,29 @@ pub struct IncidentFacts<'a> {
     pub code: FailureCode,
     /// How many tasks were affected so far.
     pub tasks: i64,
+    /// The labels of the first of them.
+    pub labels: &'a [String],
     pub since: Timestamp,
 }
 
 impl IncidentFacts<'_> {
+    fn affected(&self) -> String {
+        if self.labels.is_empty() {
+            return self.tasks.to_string();
+        }
+        let more = match self.tasks - self.labels.len() as i64 {
+            ..=0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{}: {}{more}", self.tasks, self.labels.join(", "))
+    }
+
     fn message(&self, about: &About<'_>, kind: NoticeKind, tone: Tone, title: &str, text: &str) -> Message {
         let mut message = about.message(kind, tone, title, text);
         message.facts = vec![
             self.cause.fact(),
             fact("Reason", self.code.as_str()),
-            fact("Tasks affected", &self.tasks.to_string()),
+            fact("Tasks affected", &self.affected()),
             fact("Since", &about.time(self.since)),
         ];
         message.link = about.link("/tasks");

@@ -48,7 +48,7 @@ impl DatabaseFile {
 
     /// Checks that the file could be opened again. One that is open stays writable when its mode changes or its file
     /// system becomes read-only, until the next start fails, or SQLite needs a new file beside it.
-    fn check_permission(&self) -> Result<()> {
+    pub(crate) fn check_permission(&self) -> Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         for path in [&self.path, folder] {
             if let Err(error) = rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
@@ -56,6 +56,17 @@ impl DatabaseFile {
             }
         }
         Ok(())
+    }
+
+    /// Whether another process has the database open, as far as the kernel tells: each holds a lock on the file of shared
+    /// memory for as long.
+    pub(crate) fn is_open_elsewhere(&self) -> bool {
+        let mut shared = self.path.as_os_str().to_owned();
+        shared.push("-shm");
+        let Some((device, inode)) = identity(Path::new(&shared)) else { return false };
+        let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };
+        let file = format!("{:02x}:{:02x}:{inode}", rustix::fs::major(device), rustix::fs::minor(device));
+        locks.lines().any(|line| line.split_whitespace().any(|field| field == file))
     }
 
     /// The process that keeps others from writing, as far as the kernel tells.

@@ -1,7 +1,7 @@
 //! Backup destinations.
 
 use holdfast_core::destination::{
-    CurrentDestination, DestinationDraft, DestinationIdentity, DestinationSpec, Reachability,
+    CurrentDestination, DestinationDraft, DestinationIdentity, DestinationKind, DestinationSpec, Reachability,
 };
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
@@ -51,6 +51,21 @@ pub async fn find_locked(tx: &mut Tx, id: DestinationId) -> Result<Option<Destin
 
 pub async fn list(tx: &mut Tx, listing: &Listing) -> Result<Page<DestinationRow>> {
     list_page!(tx, listing, "backup_destinations" as "d")
+}
+
+/// Local destinations of all users that were used before.
+pub async fn list_local(tx: &mut Tx, limit: i64) -> Result<Vec<DestinationRow>> {
+    fetch_all!(
+        tx,
+        _,
+        concat!(
+            "SELECT ",
+            columns!(),
+            " FROM backup_destinations d WHERE d.kind = $1 AND d.marker IS NOT NULL ORDER BY d.id LIMIT $2"
+        ),
+        DestinationKind::Local.as_str(),
+        limit
+    )
 }
 
 pub async fn insert(tx: &mut Tx, owner: UserId, draft: &DestinationDraft, now: Timestamp) -> Result<DestinationId> {

@@ -120,10 +120,32 @@ pub async fn find_newest(tx: &mut Tx) -> Result<Option<DbTime>> {
     Ok(fetch_optional!(tx, (DbTime,), sql)?.map(|(at,)| at))
 }
 
+/// How many slots were recorded as missed since `since`.
+pub async fn count_missed(tx: &mut Tx, since: Timestamp) -> Result<i64> {
+    // The code is part of the text, because there is an index for it alone.
+    let sql = "SELECT COUNT(*) FROM runs WHERE error_code = 'missed' AND finished_at >= $1";
+    fetch_scalar!(tx, i64, sql, DbTime(since))
+}
+
 /// How many notices since `since` could not be delivered.
 pub async fn count_undelivered(tx: &mut Tx, since: Timestamp) -> Result<i64> {
     let sql = "SELECT COUNT(*) FROM notices WHERE status = 'undelivered' AND created_at >= $1";
     fetch_scalar!(tx, i64, sql, DbTime(since))
+}
+
+/// How many notices wait for another attempt, because the last one failed.
+pub async fn count_retried(tx: &mut Tx) -> Result<i64> {
+    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM notices WHERE next_try_at IS NOT NULL AND tries > 0")
+}
+
+/// How many destinations have an old catalogue because the last attempt to write it failed, and how many have an old one.
+pub async fn count_old_catalogues(tx: &mut Tx) -> Result<(i64, i64)> {
+    let sql = concat!(
+        "SELECT COUNT(CASE WHEN d.catalogue_error IS NOT NULL THEN 1 END), COUNT(*) FROM backup_destinations d
+         WHERE d.catalogue_wanted_at IS NOT NULL AND d.status <> 'unknown' AND ",
+        is_active!("d")
+    );
+    Ok(fetch_optional!(tx, (i64, i64), sql)?.unwrap_or((0, 0)))
 }
 
 /// Some tasks whose last run failed or that are overdue, with their owners.

@@ -194,6 +194,37 @@ pub async fn delete_empty(tx: &mut Tx, owner: UserId, code: FailureCode) -> Resu
     Ok(())
 }
 
+named_row! {
+    /// A task that is or was affected by an incident.
+    #[derive(Debug, Clone)]
+    pub struct AffectedTaskRow {
+        pub id: i64,
+        pub label: String,
+        /// It has succeeded since.
+        pub has_recovered: bool,
+        pub is_paused: bool,
+    }
+}
+
+/// Tasks that are or were affected by an incident, first those that still fail.
+pub async fn list_tasks(tx: &mut Tx, id: IncidentId, limit: i64) -> Result<Vec<AffectedTaskRow>> {
+    fetch_all!(
+        tx,
+        AffectedTaskRow,
+        "SELECT t.id, t.label, x.has_recovered, (t.paused_at IS NOT NULL) AS is_paused
+         FROM incident_tasks x JOIN backup_tasks t ON t.id = x.task_id
+         WHERE x.incident_id = $1 ORDER BY x.has_recovered, t.id LIMIT $2",
+        id.0,
+        limit
+    )
+}
+
+/// The user's incidents that are not over, oldest first.
+pub async fn list_of(tx: &mut Tx, owner: UserId) -> Result<Vec<IncidentRow>> {
+    let rows = fetch_all!(tx, IncidentFields, incidents!("WHERE i.user_id = $1 ORDER BY i.id"), owner.0)?;
+    Ok(rows.into_iter().map(IncidentRow::from).collect())
+}
+
 /// How many tasks are or were affected by an incident.
 pub async fn count_tasks(tx: &mut Tx, id: IncidentId) -> Result<i64> {
     fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM incident_tasks WHERE incident_id = $1", id.0)

@@ -57,6 +57,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(29, "0029_lists.sql"),
     migration!(30, "0030_statistics.sql"),
     migration!(31, "0031_draining_workers.sql"),
+    migration!(35, "0035_paused_together.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on
@@ -67,16 +68,18 @@ pub(crate) async fn run(tx: &mut Tx, migrations: Migrations, now: Timestamp) -> 
         let lock = "SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(4846202401)";
         sqlx::raw_sql(lock).execute(conn).await.map_err(StoreError::from)?;
     }
-    execute!(
-        tx,
-        "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT PRIMARY KEY, applied_at BIGINT NOT NULL)"
-    )?;
+    if migrations == Migrations::Never && !has_schema(tx).await? {
+        return Err(StartError::Database("this database does not contain a Holdfast installation".to_owned()));
+    }
+    if migrations != Migrations::Never {
+        execute!(
+            tx,
+            "CREATE TABLE IF NOT EXISTS schema_migrations (version BIGINT PRIMARY KEY, applied_at BIGINT NOT NULL)"
+        )?;
+    }
     let applied = find_version(tx).await?;
     if applied > newest() {
         return Err(StartError::NewerDatabase { found: applied });
-    }
-    if applied == 0 && migrations == Migrations::Never {
-        return Err(StartError::Database("this database does not contain a Holdfast installation".to_owned()));
     }
     let is_behind = applied > 0 && MIGRATIONS.iter().any(|migration| migration.version > applied);
     if is_behind && migrations != Migrations::Apply {

@@ -7,6 +7,8 @@ use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
 use holdfast_core::page::Page;
 use holdfast_core::run;
 
+use crate::statement::{Statement as _, decode_all};
+use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, Tx};
 
 row_type! {
@@ -301,6 +303,19 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &NoticeFilter) -> Resu
 
 pub async fn find(tx: &mut Tx, id: NoticeId) -> Result<Option<NoticeRow>> {
     find_row!(tx, "FROM notices n WHERE n.id = $1", id.0)
+}
+
+/// What these notices say, in the form in which it is stored, by their ids.
+pub async fn list_contents(tx: &mut Tx, ids: &[i64]) -> Result<Vec<(i64, String)>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    with_conn!(tx, conn => {
+        let mut query = sqlx::QueryBuilder::<Db>::new("SELECT id, content FROM notices WHERE id IN (");
+        push_ids(&mut query, ids);
+        query.push(")");
+        query.build().all(conn).await.and_then(decode_all::<(i64, String), _>)
+    })
 }
 
 /// Makes an undelivered notice pending again, with all its attempts. Returns false if it is not undelivered.

@@ -83,6 +83,26 @@ pub async fn list_shared_labels(tx: &mut Tx, from: UserId, to: UserId) -> Result
     Ok(found)
 }
 
+/// The ids of what a user has set up, by kind. Backups and logs belong to their tasks.
+pub async fn list_ids(tx: &mut Tx, owner: UserId) -> Result<Vec<(&'static str, Vec<i64>)>> {
+    let mut found = Vec::new();
+    macro_rules! find_ids {
+        ($($kind:literal $table:literal)*) => {$(
+            let sql = concat!("SELECT id FROM ", $table, " WHERE user_id = $1 ORDER BY id");
+            let rows = fetch_all!(tx, (i64,), sql, owner.0)?;
+            found.push(($kind, rows.into_iter().map(|(id,)| id).collect()));
+        )*};
+    }
+    find_ids!(
+        "tasks" "backup_tasks"
+        "servers" "remote_servers"
+        "destinations" "backup_destinations"
+        "streams" "notification_streams"
+        "tags" "tags"
+    );
+    Ok(found)
+}
+
 /// Moves everything except live runs, which the caller has excluded. Secrets are sealed again, because each is bound to
 /// its user.
 pub async fn transfer(tx: &mut Tx, from: UserId, to: UserId, now: Timestamp) -> Result<()> {

@@ -27,9 +27,9 @@ const MAX_READERS: usize = 8;
 const WRITE_WAIT: Duration = Duration::from_secs(15);
 
 pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteConnectOptions>, Writer), StartError> {
-    let explain = |error: sqlx::Error| {
+    let explain = |error: StoreError| {
         let shown = path.display();
-        match StoreError::from(error) {
+        match error {
             StoreError::DiskFull(_) => {
                 StartError::DiskFull(format!("the disk is full: {shown} cannot be opened; free some space"))
             }
@@ -50,23 +50,58 @@ pub(crate) async fn open(path: &Path, options: &Options) -> Result<(Pool<SqliteC
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
-        // Takes effect in a new file. An older one shrinks after `PRAGMA auto_vacuum = INCREMENTAL; VACUUM`.
-        .auto_vacuum(SqliteAutoVacuum::Incremental)
         .busy_timeout(BUSY_TIMEOUT)
         // There may be no place for temporary files, if only the data folder is writable.
         .pragma("temp_store", "MEMORY")
         .disable_statement_logging();
+    // Only a new file is told, because this is written with every new connection, also on a full disk. An older one shrinks
+    // after `PRAGMA auto_vacuum = INCREMENTAL; VACUUM`.
+    let is_new = !std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
+    let first = if is_new { connect.clone().auto_vacuum(SqliteAutoVacuum::Incremental) } else { connect.clone() };
     if options.migrations != Migrations::Never {
         make_private(path);
     }
-    let connection = connect_patiently(&connect).await.map_err(explain)?;
+    let opened = connect_patiently(&first).await;
     // One more than there are cores keeps them all busy; in measurements on two cores, three beat both two and four.
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let size = options.max_connections.min((cores + 1).min(MAX_READERS) as u32);
+    let connection = match opened {
+        Ok(connection) => connection,
+        Err(error) => {
+            let obstacle = DatabaseFile::new(path).check().err();
+            let obstacle = obstacle.filter(|error| matches!(error, StoreError::DiskFull(_) | StoreError::ReadOnly(_)));
+            let Some(problem) = obstacle else { return Err(explain(error.into())) };
+            if !is_readable_alone(path, options.migrations) {
+                return Err(explain(problem));
+            }
+            let readers = pool::open(read_only(path), size, options.acquire_timeout);
+            return Ok((readers, Writer::refusing(problem)));
+        }
+    };
+    if options.migrations != Migrations::Never {
+        // SQLite opens it all the same, and a service that can write nothing should not start.
+        DatabaseFile::new(path).check_permission().map_err(explain)?;
+    }
     // A file that is gone must not come back empty: SQLite would also replace the write-ahead log beside it, with
     // everything in it that was acknowledged.
     let readers = pool::open(connect.create_if_missing(false).pragma("query_only", "1"), size, options.acquire_timeout);
     Ok((readers, Writer::start(connection)))
+}
+
+/// Whether a database that cannot be written can be read all the same. SQLite needs room for a file next to a database even
+/// to read it, unless it is told that nobody writes; then it must not have a log either.
+fn is_readable_alone(path: &Path, migrations: Migrations) -> bool {
+    let is_settled = std::fs::metadata(beside(path, "-wal")).map_or(true, |log| log.len() == 0);
+    migrations == Migrations::Never && is_settled && !DatabaseFile::new(path).is_open_elsewhere()
+}
+
+fn read_only(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .immutable(true)
+        .pragma("temp_store", "MEMORY")
+        .disable_statement_logging()
 }
 
 /// Another process holds the database, and has not let go of it for long.
@@ -83,13 +118,15 @@ const FILES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 /// Those files that users other than their owner can access; they contain password hashes.
 pub fn exposed_files(path: &Path) -> Vec<PathBuf> {
-    let of = |end: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(end);
-        PathBuf::from(name)
-    };
     let is_exposed = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o077 != 0);
-    FILES.into_iter().map(of).filter(is_exposed).collect()
+    FILES.into_iter().map(|end| beside(path, end)).filter(is_exposed).collect()
+}
+
+/// A file next to the database, whose name ends differently.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
 }
 
 /// Makes a database accessible to its owner only, also one that an older version created. SQLite gives its other files
@@ -134,8 +171,10 @@ pub(crate) struct Writer {
 }
 
 struct State {
-    /// `None` once closed.
+    /// `None` once closed, or if the database can only be read.
     connection: Option<SqliteConnection>,
+    /// Why the database can only be read.
+    refusal: Option<StoreError>,
     /// `BEGIN IMMEDIATE` was sent and neither committed nor rolled back.
     outer_open: bool,
     /// `BEGIN IMMEDIATE` has been sent and its result is not known yet.
@@ -148,8 +187,18 @@ struct State {
 
 impl Writer {
     fn start(connection: SqliteConnection) -> Self {
+        Self::new(Some(connection), None)
+    }
+
+    /// A writer that answers every attempt to write with this error.
+    fn refusing(refusal: StoreError) -> Self {
+        Self::new(None, Some(refusal))
+    }
+
+    fn new(connection: Option<SqliteConnection>, refusal: Option<StoreError>) -> Self {
         let state = State {
-            connection: Some(connection),
+            connection,
+            refusal,
             outer_open: false,
             is_beginning: false,
             savepoint_open: false,
@@ -171,6 +220,11 @@ impl Writer {
             Ok(WriteGuard { state: Some(state), commit_wanted })
         });
         begun.await.map_err(|error| StoreError::Broken(error.to_string()))?
+    }
+
+    /// Why nothing can be written, if that was clear from the beginning.
+    pub(crate) async fn refusal(&self) -> Option<StoreError> {
+        self.state.lock().await.refusal.clone()
     }
 
     pub(crate) async fn close(&self) {
@@ -262,7 +316,8 @@ impl State {
 
     async fn send(&mut self, sql: &'static str) -> Result<(), StoreError> {
         let Some(connection) = &mut self.connection else {
-            return Err(StoreError::Unavailable("the database is closed".to_owned()));
+            let closed = || StoreError::Unavailable("the database is closed".to_owned());
+            return Err(self.refusal.clone().unwrap_or_else(closed));
         };
         sqlx::raw_sql(sql).execute(connection).await?;
         Ok(())

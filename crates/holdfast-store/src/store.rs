@@ -208,8 +208,14 @@ impl Pools {
         Ok(Self::Postgres { pool, connect: Box::new(connect) })
     }
 
-    /// Begins the first unit of work, which may find that another process has locked the database.
+    /// Begins the first unit of work, which may find that another process has locked the database. If that can only be
+    /// read, it is a reader.
     async fn begin_first(&self, sealer: Arc<Sealer>, damage: Arc<Damage>) -> std::result::Result<Tx, StartError> {
+        if let Self::Sqlite { readers, writer, .. } = self
+            && writer.refusal().await.is_some()
+        {
+            return Ok(Tx::read_sqlite(readers, sealer, damage).await?);
+        }
         self.begin(sealer, damage).await.map_err(|error| match (self, error) {
             (Self::Sqlite { file, .. }, StoreError::Locked(text)) => sqlite::locked_at_start(file.path(), &text),
             (_, error) => error.into(),

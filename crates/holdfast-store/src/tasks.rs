@@ -49,6 +49,8 @@ row_type! {
         last_error_code: Option<FailureCode> = "t.last_error_code",
         last_warnings: i64 = "t.last_warnings",
         paused_at: Option<DbTime> = "t.paused_at",
+        /// It was paused with all others of its account, and is resumed with them.
+        paused_together: bool = "t.paused_together",
         created_at: DbTime = "t.created_at",
         updated_at: DbTime = "t.updated_at",
         streams_count: i64 = "t.streams_count",
@@ -295,7 +297,7 @@ pub async fn update_pause(
     execute!(
         tx,
         "UPDATE backup_tasks SET paused_at = $1, next_run_at = $2, updated_at = $3, overdue_at = $4, retry_at = NULL,
-             losses = 0, overdue_since = NULL
+             losses = 0, overdue_since = NULL, paused_together = FALSE
          WHERE id = $5 AND user_id = $6",
         paused_at.map(DbTime),
         next_run_at.map(DbTime),
@@ -304,6 +306,12 @@ pub async fn update_pause(
         row.id.0,
         row.user_id.0
     )?;
+    Ok(())
+}
+
+/// Records whether a paused task is to be resumed with all others of its account.
+pub async fn update_paused_together(tx: &mut Tx, id: TaskId, is_together: bool) -> Result<()> {
+    execute!(tx, "UPDATE backup_tasks SET paused_together = $1 WHERE id = $2", is_together, id.0)?;
     Ok(())
 }
 

@@ -214,7 +214,8 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
         for user in users {
             execute!(
                 tx,
-                "UPDATE backup_tasks SET paused_at = COALESCE(paused_at, $1), next_run_at = NULL, overdue_at = NULL
+                "UPDATE backup_tasks SET paused_together = paused_together OR paused_at IS NULL,
+                     paused_at = COALESCE(paused_at, $1), next_run_at = NULL, overdue_at = NULL
                  WHERE user_id = $2",
                 DbTime(at),
                 user

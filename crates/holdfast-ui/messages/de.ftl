@@ -458,6 +458,21 @@ notices-undelivered = Nachrichten, die nicht zugestellt werden konnten
 notices-next = Nächster Versuch:
 notices-empty = Keine Nachrichten.
 notices-what = Nachricht
+incidents-title = Was gerade nicht stimmt
+incident-server = Backups von { $name } schlagen fehl
+incident-servers = Backups mehrerer Server schlagen fehl
+incident-destination = Backups nach { $name } schlagen fehl
+incident-no-worker = Backups sind ausgefallen, weil kein Worker lief
+incident-lost-worker = Backups wurden unterbrochen, weil ein Worker nicht mehr geantwortet hat
+incident-since = Seit
+incident-goes-on = Es ist nicht vorbei: Es endet, wenn alle diese Aufgaben erfolgreich waren, pausiert sind oder aus einem anderen Grund fehlschlagen.
+incident-recovered = seither erfolgreich
+incident-paused = pausiert
+incident-fails = seither nicht erfolgreich
+incident-more = { $n ->
+    [one] und eine weitere Aufgabe
+   *[other] und { $n } weitere Aufgaben
+}
 notices-answer = Antwort des Dienstes
 notices-retry = Erneut versuchen
 notices-retry-named = „{ $name }“ erneut versuchen
@@ -975,6 +990,7 @@ admin-health = Systemzustand
 admin-version = Version
 admin-database = Datenbank
 admin-workers = Worker
+admin-workers-drained = Kein Lauf beginnt: alle Worker wurden angewiesen, keine zu beginnen
 admin-workers-there = { $n ->
     [one] 1 läuft
    *[other] { $n } laufen

@@ -417,6 +417,21 @@ notices-undelivered = Messages that could not be delivered
 notices-next = Next attempt:
 notices-empty = No messages.
 notices-what = Message
+incidents-title = What is wrong now
+incident-server = Backups of { $name } fail
+incident-servers = Backups of several servers fail
+incident-destination = Backups to { $name } fail
+incident-no-worker = Backups were missed, because no worker was running
+incident-lost-worker = Backups were interrupted, because a worker stopped responding
+incident-since = Since
+incident-goes-on = It is not over: it ends when all of these tasks have succeeded, are paused, or fail for another reason.
+incident-recovered = has succeeded since
+incident-paused = paused
+incident-fails = not successful since
+incident-more = { $n ->
+    [one] and one more task
+   *[other] and { $n } more tasks
+}
 notices-answer = Response
 notices-retry = Retry
 notices-retry-named = Retry “{ $name }”
@@ -934,6 +949,7 @@ admin-health = Health
 admin-version = Version
 admin-database = Database
 admin-workers = Workers
+admin-workers-drained = No run starts: all workers were told so
 admin-workers-there = { $n ->
     [one] 1 running
    *[other] { $n } running

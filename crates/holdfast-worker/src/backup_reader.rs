@@ -16,16 +16,19 @@ use holdfast_app::refusal::{Conflict, Missing};
 use holdfast_app::{AppError, BackupReader, Download, EntryItem, Result};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
+use holdfast_core::ids::DestinationId;
 use holdfast_core::queue::Share;
 use holdfast_core::run::{Blame, FailureCode};
 use holdfast_engine::{Engine, EngineError, Entry, StoredBackup};
 use holdfast_store::Store;
 use holdfast_store::backups::BackupRow;
+use holdfast_store::destinations::DestinationRow;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use self::folder_page::{FolderPage, WINDOW, Window};
 use self::reading_time::{Look, ReadingTime};
+use crate::local_space::LocalSpace;
 use crate::plans::Planner;
 
 /// How many backups are read for requests at once; each takes a few megabytes and a thread.
@@ -39,6 +42,7 @@ pub struct EngineReader {
     engine: Engine,
     store: Store,
     planner: Planner,
+    local_space: LocalSpace,
     readers: Readers,
     reading_time: ReadingTime,
     limits: ReadingLimits,
@@ -125,7 +129,8 @@ impl EngineReader {
     /// `folder` is where local destinations are.
     pub fn new(engine: Engine, store: Store, folder: std::path::PathBuf, limits: ReadingLimits) -> Self {
         let (readers, reading_time) = (Readers::default(), ReadingTime::default());
-        Self { engine, store, planner: Planner { folder }, readers, reading_time, limits }
+        let local_space = LocalSpace::new(folder.clone());
+        Self { engine, store, planner: Planner { folder }, local_space, readers, reading_time, limits }
     }
 
     /// Opens a backup for reading and takes a reader slot, which is held until all reading threads have ended.
@@ -241,6 +246,10 @@ fn refused(error: EngineError) -> AppError {
 
 #[async_trait]
 impl BackupReader for EngineReader {
+    async fn local_free_bytes(&self, destinations: &[DestinationRow]) -> Vec<(DestinationId, u64)> {
+        self.local_space.find(destinations).await
+    }
+
     async fn entries(
         &self,
         backup: &BackupRow,

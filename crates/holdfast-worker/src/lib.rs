@@ -2,6 +2,7 @@
 
 mod background;
 mod backup_reader;
+mod local_space;
 mod notices;
 mod plans;
 mod runs;

@@ -14,6 +14,7 @@ use holdfast_engine::{
     BackupPlan, DatabasePlan, DestinationPlan, Login, Probe, RestorePlan, Server, Source, StoredBackup, VerifiedBlocks,
 };
 use holdfast_store::backups::{self, BackupRow};
+use holdfast_store::destinations::DestinationRow;
 use holdfast_store::servers::{self, ServerRow};
 use holdfast_store::{Store, Tx, destinations, ssh_keys, tasks, users};
 
@@ -164,7 +165,7 @@ impl Planner {
             (true, None) => ssh_keys::find_private(tx, row.user_id).await?,
         };
         Ok(DestinationPlan {
-            folder: local_folder(&self.folder, row.folder_user_id.unwrap_or(row.user_id).0, row.id.0),
+            folder: destination_folder(&self.folder, &row),
             spec: row.spec,
             access_key,
             secret_key,
@@ -176,8 +177,8 @@ impl Planner {
 }
 
 /// One folder per user and destination, so that no key of one can refer to a file of another.
-fn local_folder(root: &Path, user: i64, destination: i64) -> PathBuf {
-    root.join(user.to_string()).join(destination.to_string())
+pub(crate) fn destination_folder(root: &Path, row: &DestinationRow) -> PathBuf {
+    root.join(row.folder_user_id.unwrap_or(row.user_id).to_string()).join(row.id.to_string())
 }
 
 /// The address of a run's server, as it is recorded with the backup.

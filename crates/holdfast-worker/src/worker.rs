@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdfast_app::{App, Result, maintenance};
 use holdfast_core::clock::later;
-use holdfast_core::lease::LeaseMonitor;
+use holdfast_core::lease::{LeaseMonitor, REPORT_EVERY};
 use holdfast_core::queue::LongRunCapacity;
 use holdfast_core::{Timestamp, random};
 use holdfast_engine::Engine;
@@ -47,7 +47,7 @@ const SHORT_RUNS_AT_ONCE: usize = 8;
 const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// A search for old logs begins once in this many times of tidying up.
 const LOGS_EVERY: u64 = 60;
-/// A worker reports every minute that it is alive; one that has not done so for this long is removed from the list.
+/// A worker that has not reported for this long is removed from the list.
 const FORGET_SILENT_SECS: i64 = 86_400;
 /// The time between cancelling what is still running and the end of the process, to record how it ended.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(4);
@@ -163,6 +163,8 @@ impl Worker {
         let queued = self.app().run_queued();
         // A separate task, so that users are notified whatever blocks the rest.
         let delivering = AbortOnDropHandle::new(tokio::spawn(dispatcher::supervise(self.dispatcher(), stop.clone())));
+        let mut report = tokio::time::interval(REPORT_EVERY);
+        report.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         let mut flush = tokio::time::interval(FLUSH_EVERY);
         let mut poll = tokio::time::interval(POLL_EVERY);
@@ -179,6 +181,7 @@ impl Worker {
                         poll.reset_immediately();
                     }
                 }
+                _ = report.tick() => drop(self.in_time(Box::pin(self.report_alive())).await),
                 _ = tidy.tick() => {
                     background.start(&self.services, background::Job::DailyStats);
                     self.in_time(Box::pin(self.tidy())).await;
@@ -293,7 +296,6 @@ impl Worker {
     /// Tidies up, as happens now and then. Tests call this in place of waiting.
     pub async fn tidy(&self) -> Result<()> {
         let is_time_for_logs = self.tidied.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOGS_EVERY);
-        self.report_alive().await?;
         let services = &self.services;
         self.corrector.lock().await.look(&services.app, &services.settings, &self.name).await?;
         let logs = self.log_position().or_else(|| is_time_for_logs.then(Default::default));
@@ -314,8 +316,9 @@ impl Worker {
         daily_stats::write(self.app()).await
     }
 
-    /// Reports that this worker is alive, and deletes workers that have not done so for long.
-    async fn report_alive(&self) -> Result<()> {
+    /// Reports that this worker is alive, and deletes workers that have not done so for long. Part of the main loop, so
+    /// that one that hangs is not reported as running.
+    pub async fn report_alive(&self) -> Result<()> {
         let now = self.app().now();
         let mut tx = self.app().store.begin().await?;
         workers::upsert(&mut tx, &self.name, env!("CARGO_PKG_VERSION"), self.started, now).await?;

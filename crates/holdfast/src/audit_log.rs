@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -145,27 +145,90 @@ impl LogFile {
                 self.open.insert(file)
             }
         };
-        let is_torn = is_new && !ends_with_line(file)?;
-        file.write_all(whole_lines(lines, is_torn).as_bytes())?;
-        // Pipes and devices have nothing to be synchronized.
-        if file.metadata()?.is_file() { file.sync_data() } else { Ok(()) }
+        let text = whole_lines(lines, false);
+        // Pipes and devices have nothing to be synchronized or cut off.
+        if !file.metadata()?.is_file() {
+            return file.write_all(text.as_bytes());
+        }
+        if is_new {
+            cut_off_partial_line(file)?;
+        }
+        append_whole(file, text.as_bytes())
     }
 }
 
-/// Whether the last line is whole: the disk may have been full in the middle of it.
-fn ends_with_line(file: &mut File) -> io::Result<bool> {
-    if file.metadata()?.len() == 0 {
-        return Ok(true);
+/// Appends all of the text or, if the disk has no room for it, nothing: what is written in part is cut off again, so that
+/// every line stays complete.
+fn append_whole(file: &mut File, text: &[u8]) -> io::Result<()> {
+    let before = file.metadata()?.len();
+    let mut written = 0;
+    let result = write_counted(file, text, &mut written).and_then(|()| file.sync_data());
+    // If the file has another length, somebody else writes to it, too, whose lines must stay.
+    if result.is_err() && file.metadata()?.len() == before + written {
+        file.set_len(before)?;
     }
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last == *b"\n")
+    result
+}
+
+fn write_counted(file: &mut File, text: &[u8], written: &mut u64) -> io::Result<()> {
+    let mut rest = text;
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                *written += count as u64;
+                rest = &rest[count..];
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Removes the beginning of a line that a process wrote before it was killed. Its event is written again.
+fn cut_off_partial_line(file: &File) -> io::Result<()> {
+    let end = file.metadata()?.len();
+    let whole = find_end_of_last_line(file, end)?;
+    if whole < end { file.set_len(whole) } else { Ok(()) }
+}
+
+/// Where the last complete line before `end` ends; 0 if there is none.
+fn find_end_of_last_line(file: &File, mut end: u64) -> io::Result<u64> {
+    let mut piece = [0; 4096];
+    while end > 0 {
+        let begin = end.saturating_sub(piece.len() as u64);
+        let part = &mut piece[..usize::try_from(end - begin).map_err(io::Error::other)?];
+        file.read_exact_at(part, begin)?;
+        if let Some(at) = part.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + at as u64 + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_partial_line_is_cut_off_before_others_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let long = "x".repeat(10_000);
+        for (there, kept) in [
+            ("", ""),
+            ("{\"id\":1}\n", "{\"id\":1}\n"),
+            ("{\"id\":1}\n{\"id\":2,\"ac", "{\"id\":1}\n"),
+            ("{\"id", ""),
+            (&format!("{long}\n{long}"), &format!("{long}\n")),
+        ] {
+            std::fs::write(&path, there).unwrap();
+            AuditLog::File(path.clone()).open().write(&["{\"id\":3}".to_owned()]).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{kept}{{\"id\":3}}\n"));
+        }
+    }
 
     #[test]
     fn destinations_are_a_file_standard_output_or_syslog() {

@@ -61,6 +61,7 @@ pub enum UserCommand {
     ResetPassword { email: String, keep: accounts::Keep },
     EnableOtp { email: String },
     DisableOtp { email: String },
+    MakeAdmin { email: String },
     Suspend { email: String },
     Resume { email: String },
     Delete { email: String, yes: bool, cancel_runs: bool },
@@ -351,6 +352,7 @@ fn user_parser() -> clap::Command {
         )
         .subcommand(by_email("enable-otp", "Turn on two-factor sign-in and print the authenticator URL"))
         .subcommand(by_email("disable-otp", "Turn off two-factor sign-in"))
+        .subcommand(account("make-admin", "Make an account an administrator"))
         .subcommand(account("suspend", "Let nobody sign in to an account, stop its schedules and cancel its runs"))
         .subcommand(account("resume", "Let a suspended account be used again; its tasks run at their next times"))
         .subcommand(
@@ -564,6 +566,7 @@ fn user_command(matches: &ArgMatches) -> Result<UserCommand, Failure> {
         },
         "enable-otp" => UserCommand::EnableOtp { email: text(matches, "email") },
         "disable-otp" => UserCommand::DisableOtp { email: text(matches, "email") },
+        "make-admin" => UserCommand::MakeAdmin { email: text(matches, "email") },
         "suspend" => UserCommand::Suspend { email: text(matches, "email") },
         "resume" => UserCommand::Resume { email: text(matches, "email") },
         "delete" => UserCommand::Delete {

@@ -1,8 +1,9 @@
 //! Metrics of the process itself and of its disk, in the Prometheus text format.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use holdfast_core::clock::{Clock as _, SystemClock};
+use holdfast_engine::FreeSpace;
 
 use crate::settings::Settings;
 
@@ -31,7 +32,11 @@ impl ProcessFigures {
             ("process_open_fds", "Open files and connections of this process.", files),
             ("process_max_fds", "The most files and connections that this process may have open.", limit),
             ("process_start_time_seconds", "When this process started.", u64::try_from(self.started).ok()),
-            ("holdfast_data_free_bytes", "Free space on the disk of the data folder.", free_bytes(&self.folder)),
+            (
+                "holdfast_data_free_bytes",
+                "Free space on the disk of the data folder.",
+                FreeSpace::find(&self.folder).map(|space| space.bytes),
+            ),
         ];
         for (name, help, value) in gauges {
             if let Some(value) = value {
@@ -46,9 +51,4 @@ fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024)
-}
-
-fn free_bytes(folder: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(folder).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
 }

@@ -58,8 +58,14 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
     };
     let failed = |code, reason, is_reminder, is_paused| Outcome::Failed { code, reason, is_reminder, is_paused };
     let refused = "Connecting to web-1 (port 22) was refused.";
-    let incident =
-        |cause, tasks| IncidentFacts { cause, code: FailureCode::Connect, tasks, since: at("2025-03-03T02:00:00Z") };
+    let labels = ["web files", "shop"].map(str::to_owned);
+    let incident = |cause, tasks| IncidentFacts {
+        cause,
+        code: FailureCode::Connect,
+        tasks,
+        labels: &labels,
+        since: at("2025-03-03T02:00:00Z"),
+    };
     let missed = IncidentFacts { code: FailureCode::Missed, ..incident(IncidentCause::NoWorker, 300) };
     let run = |outcome, warnings| holdfast_notify::run_ended(about, &task, &ended(outcome, warnings));
     let damaged = BackupDamaged {

@@ -263,6 +263,7 @@ pub(super) const TABLES: &[Table] = &[
             ("next_run_at", ColumnKind::Time),
             ("last_run_at", ColumnKind::Time),
             ("paused_at", ColumnKind::Time),
+            ("paused_together", ColumnKind::Bool),
             ("losses", ColumnKind::Int),
             ("told_code", ColumnKind::Text),
             ("told_at", ColumnKind::Time),

@@ -115,7 +115,7 @@ const QUIET: &[(&str, &str)] = &[
     (
         "backup_tasks",
         "next_run_at last_run_at losses told_code told_at overdue_at last_status last_error_code last_warnings \
-         last_success_at overdue_since proven_at held_signs held_reason held_told_at",
+         last_success_at overdue_since paused_together proven_at held_signs held_reason held_told_at",
     ),
 ];
 const QUIET_EVERYWHERE: &[&str] = &["user_id", "search_label", "created_at", "updated_at"];

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use holdfast_app::AppError;
 use holdfast_app::people::{self, Invitation};
 use holdfast_core::input::Errors;
+use holdfast_core::lease::is_silent;
 use holdfast_core::limits;
 use holdfast_core::user::UserDraft;
 
@@ -21,9 +22,6 @@ use crate::problem::PageResult;
 use crate::session::SignedIn;
 use crate::state::Ui;
 use crate::view::{FormPage, run_kind, state};
-
-/// A worker that has not reported for this long counts as not responding. Workers report every minute.
-const SILENT_SECS: i64 = 180;
 
 #[derive(Template)]
 #[template(path = "administration.html")]
@@ -81,7 +79,7 @@ async fn page(
     let (values, errors) = sent.unwrap_or((&values, &errors));
     let fields = Fields { t, values, errors };
     let text = |text: String| Markup(crate::human::escaped(&text));
-    let silent = |seen: holdfast_core::Timestamp| reader.now.as_second() - seen.as_second() > SILENT_SECS;
+    let silent = |seen: holdfast_core::Timestamp| is_silent(seen, reader.now);
     let line = |known: people::Person| PersonLine {
         id: known.user.id.0,
         is_own: known.user.id == person.user.id,
@@ -95,7 +93,9 @@ async fn page(
         email: known.user.email,
     };
     let stored: i64 = found.people.iter().map(|known| known.bytes).sum();
-    let living = found.workers.iter().filter(|worker| !silent(worker.seen_at.0)).count();
+    let living = || found.workers.iter().filter(|worker| !silent(worker.seen_at.0));
+    let starts_runs = living().any(|worker| !worker.is_draining);
+    let living = living().count();
     let health = vec![
         (t.say("admin-version"), text(env!("CARGO_PKG_VERSION").to_owned())),
         (t.say("admin-database"), state("good", found.database)),
@@ -103,6 +103,8 @@ async fn page(
             t.say("admin-workers"),
             if living == 0 {
                 state("failed", &t.say("admin-no-workers"))
+            } else if !starts_runs {
+                state("failed", &t.say("admin-workers-drained"))
             } else {
                 state("good", &t.with("admin-workers-there", "n", living))
             },

@@ -9,6 +9,8 @@ mod browser;
 mod destinations;
 /// Signing in with external identity providers.
 mod identity;
+/// Messages, and incidents that are not over.
+mod notices;
 /// Two-factor authentication, sessions, invitations, registration, password resets by mail.
 mod people;
 /// Messages about servers that move or present another host key.

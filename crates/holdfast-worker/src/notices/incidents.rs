@@ -25,6 +25,9 @@ pub(crate) struct Incidents {
 /// What is reported of missed slots, whose runs never began.
 const MISSED: &str = "No worker was running when they were due.";
 
+/// How many affected tasks a message names.
+const LABELS: i64 = 10;
+
 /// A run that failed, and why.
 struct Failed<'a> {
     run: RunId,
@@ -133,8 +136,8 @@ impl Incidents {
         let event = new_event();
         let about = about(&self.base_url, &event, &owner, failed.now);
         let label = find_label(tx, incident.place).await?;
-        let tasks = incidents::count_tasks(tx, incident.id).await?;
-        let facts = facts(incident, &label, tasks);
+        let affected = Affected::find(tx, incident.id).await?;
+        let facts = facts(incident, &label, &affected);
         let message = holdfast_notify::incident_begun(&about, &facts, failed.run, failed.reason);
         tell(tx, &owner, &told, None, kind, &message, failed.now).await
     }
@@ -155,21 +158,21 @@ impl Incidents {
             return Ok(());
         }
         let listeners = notices::list_listeners(tx, Audience::Incident(incident.id)).await?;
-        let tasks = incidents::count_tasks(tx, incident.id).await?;
+        let affected = Affected::find(tx, incident.id).await?;
         if !incidents::delete(tx, incident.id).await? {
             return Ok(());
         }
-        self.tell_state(tx, incident, &listeners, NoticeKind::IncidentEnded, tasks, now).await
+        self.tell_state(tx, incident, &listeners, NoticeKind::IncidentEnded, &affected, now).await
     }
 
     /// Reports that many more tasks are affected.
     pub(crate) async fn tell_of_growth(&self, tx: &mut Tx, incident: &IncidentRow, now: Timestamp) -> Result {
-        let tasks = incidents::count_tasks(tx, incident.id).await?;
-        if !incidents::update_told(tx, incident.id, tasks, now).await? {
+        let affected = Affected::find(tx, incident.id).await?;
+        if !incidents::update_told(tx, incident.id, affected.count, now).await? {
             return Ok(());
         }
         let listeners = notices::list_listeners(tx, Audience::Incident(incident.id)).await?;
-        self.tell_state(tx, incident, &listeners, NoticeKind::IncidentBegun, tasks, now).await
+        self.tell_state(tx, incident, &listeners, NoticeKind::IncidentBegun, &affected, now).await
     }
 
     /// Reports how an incident has developed.
@@ -179,14 +182,14 @@ impl Incidents {
         incident: &IncidentRow,
         listeners: &[Listener],
         kind: NoticeKind,
-        tasks: i64,
+        affected: &Affected,
         now: Timestamp,
     ) -> Result {
         let Some(owner) = Owner::find(tx, incident.user_id, now).await? else { return Ok(()) };
         let event = new_event();
         let about = about(&self.base_url, &event, &owner, now);
         let label = find_label(tx, incident.place).await?;
-        let facts = facts(incident, &label, tasks);
+        let facts = facts(incident, &label, affected);
         let message = if kind == NoticeKind::IncidentEnded {
             holdfast_notify::incident_ended(&about, &facts)
         } else {
@@ -246,6 +249,20 @@ async fn begin(
     Ok(Some(incident))
 }
 
+/// The tasks that are or were affected by an incident: how many, and the labels of the first.
+struct Affected {
+    count: i64,
+    labels: Vec<String>,
+}
+
+impl Affected {
+    async fn find(tx: &mut Tx, id: IncidentId) -> Result<Self> {
+        let count = incidents::count_tasks(tx, id).await?;
+        let labels = incidents::list_tasks(tx, id, LABELS).await?.into_iter().map(|task| task.label).collect();
+        Ok(Self { count, labels })
+    }
+}
+
 /// The label of the server or destination at fault; several servers have none.
 async fn find_label(tx: &mut Tx, place: IncidentPlace) -> Result<String> {
     Ok(match place {
@@ -256,7 +273,7 @@ async fn find_label(tx: &mut Tx, place: IncidentPlace) -> Result<String> {
     .unwrap_or_default())
 }
 
-fn facts<'a>(incident: &IncidentRow, label: &'a str, tasks: i64) -> IncidentFacts<'a> {
+fn facts<'a>(incident: &IncidentRow, label: &'a str, affected: &'a Affected) -> IncidentFacts<'a> {
     let cause = match incident.place {
         IncidentPlace::Server(_) => IncidentCause::Server(label),
         IncidentPlace::Servers => IncidentCause::Servers,
@@ -264,5 +281,6 @@ fn facts<'a>(incident: &IncidentRow, label: &'a str, tasks: i64) -> IncidentFact
         IncidentPlace::Service if incident.code == FailureCode::Missed => IncidentCause::NoWorker,
         IncidentPlace::Service => IncidentCause::LostWorker,
     };
-    IncidentFacts { cause, code: incident.code, tasks, since: incident.created_at.0 }
+    let Affected { count, labels } = affected;
+    IncidentFacts { cause, code: incident.code, tasks: *count, labels, since: incident.created_at.0 }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use holdfast_app::Result;
+use holdfast_core::destination::DestinationSpec;
 use holdfast_core::page::PageRequest;
 use holdfast_core::random;
 use holdfast_core::run::FailureCode;
 use holdfast_engine::destination::Checked;
-use holdfast_engine::{Context, EngineError, ServerReport};
+use holdfast_engine::{Context, EngineError, FreeSpace, ServerReport};
 use holdfast_store::destinations::DestinationRow;
 use holdfast_store::servers::ServerRow;
 use holdfast_store::tasks::{TaskFilter, TaskRow};
@@ -81,7 +82,13 @@ async fn at_destination(parts: &Parts, planner: &Planner, user: &UserRow, row: &
         }
         let probe = format!("holdfast-check-{}", random::hex(&random::bytes::<8>()));
         let checked = in_time(parts.engine.check_destination(&spec, &probe)).await;
-        checked.map(|checked| found_at(&checked)).map_err(|error| told(&error))
+        let found = checked.map(|checked| found_at(&checked)).map_err(|error| told(&error))?;
+        let DestinationSpec::Local(_) = row.spec else { return Ok(found) };
+        // A probe fits where no backup does.
+        match FreeSpace::find(&spec.folder) {
+            Some(space) => Ok(format!("{found}; {}", space.check(&spec.folder)?)),
+            None => Ok(found),
+        }
     };
     Finding { what, found: found.await }
 }

@@ -1,4 +1,6 @@
 use holdfast_app::{Origin, ownership, suspension};
+use holdfast_core::page::PageRequest;
+use holdfast_store::Listing;
 use holdfast_store::users::{self, UserRow};
 use holdfast_testkit::{Fingerprint, S3Server, SampleTree, SshServer, TestApp, TestUser, assert_same, on_both_engines};
 use serde_json::json;
@@ -121,6 +123,15 @@ on_both_engines! {
         let (sender, heir) = (account(&app, &from).await, account(&app, &to).await);
         ownership::transfer(&app.app, &Origin::default(), &sender, &heir).await.unwrap();
         assert_eq!(to.client.get("/api/backup-tasks/upcoming").await.data(200).as_array().unwrap().len(), 1);
+        for user in [&to, &from] {
+            let events = holdfast_app::audit_log::list(&app.app, &Listing::new(user.id, PageRequest { page: 1, per_page: 50 }));
+            let events = events.await.unwrap().items;
+            let details: Vec<&str> = events.iter().map(|event| event.detail.as_str()).collect();
+            for kind in ["tasks", "servers", "destinations"] {
+                let expected = format!(": ids of {kind} 1");
+                assert!(details.iter().any(|detail| detail.ends_with(&expected)), "{expected}: {details:?}");
+            }
+        }
         let same = ownership::transfer(&app.app, &Origin::default(), &heir, &heir).await.err().unwrap();
         assert!(same.to_string().contains("already belongs"), "{same}");
         let back = ownership::transfer(&app.app, &Origin::default(), &heir, &sender).await.err().unwrap();

@@ -237,6 +237,8 @@ on_both_engines! {
         let missed: Vec<&Value> = shown.iter().filter(|log| log["error_code"] == "missed").collect();
         assert_eq!(missed.len(), 5, "10:30 to 14:30");
         assert!(missed.iter().all(|log| log["status"] == "failed"));
+        let figure = async || holdfast_app::health::render_figures(&app.app).await;
+        assert!(figure().await.contains("\nholdfast_slots_missed_last_day 5\n"), "{}", figure().await);
         let ran: Vec<&Value> = shown.iter().filter(|log| log["error_code"] != "missed").collect();
         assert_eq!((ran.len(), &ran[0]["trigger"]), (1, &json!("catch-up")));
         // A clock that jumps back and forth runs nothing twice.
@@ -588,7 +590,7 @@ on_both_engines! {
         let user = app.user("ada").await;
         let task = user.task().await;
         let drained = app.worker();
-        drained.tidy().await.unwrap();
+        drained.report_alive().await.unwrap();
         let name = holdfast_app::draining::list(&app.app).await.unwrap()[0].name.clone();
         let origin = holdfast_app::Origin::default();
         assert_eq!(holdfast_app::draining::set(&app.app, &origin, &name, true).await.unwrap(), std::slice::from_ref(&name));

@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast_app::{App, AppError, Check, audit_log, draining, health, transfer};
+use holdfast_app::health::Undelivered;
+use holdfast_app::{App, AppError, Check, accounts, audit_log, draining, health, people, transfer};
 use holdfast_core::clock::{Clock as _, SystemClock};
+use holdfast_engine::FreeSpace;
 use holdfast_store::Migrations;
 use holdfast_store::master_key::MasterKeySource;
 use holdfast_worker::{Parts, examine};
@@ -17,8 +19,6 @@ use crate::output::say;
 use crate::settings::Settings;
 use crate::wiring::{is_open_to_others, open_parts};
 
-/// With less free space, a local destination or the database may soon stop working.
-const LEAST_FREE_BYTES: u64 = 1 << 30;
 /// The beginning of 2025. This software did not exist before, so a clock that shows an earlier time is wrong.
 const LEAST_SECOND: i64 = 1_735_689_600;
 /// A larger difference between clocks makes S3 requests fail and delays schedules.
@@ -70,6 +70,10 @@ pub async fn run(settings: &Settings, options: Options) -> Result<(), Failure> {
     report.tell("master key", check_key(settings));
     if let Some(path) = holdfast_store::sqlite_path(settings.database_url.reveal()).filter(|path| path.exists()) {
         report.tell("database files", check_database_files(&path));
+        let elsewhere = path.parent().filter(|folder| !folder.starts_with(&settings.data_dir));
+        if let Some(folder) = elsewhere {
+            report.tell("free space of the database", check_space(folder));
+        }
     }
     let exists = settings.database_url.reveal().starts_with("postgres") || settings.data_dir.exists();
     if exists {
@@ -120,17 +124,11 @@ async fn look_inside(report: &mut Report, parts: &Parts, settings: &Settings, is
         }
     }
     report.tell("clock", check_clock(app).await);
-    let users = in_time(holdfast_app::accounts::list(app)).await?;
-    report.tell(
-        "accounts",
-        if users.iter().any(|user| user.password_hash.is_some()) {
-            Ok(format!("{} in all", users.len()))
-        } else {
-            Err("nobody can sign in yet; start `holdfast serve` and open the link it prints".to_owned())
-        },
-    );
+    report.tell("accounts", check_accounts(app).await?);
     report.tell("secrets", check_secrets(app).await);
-    report.tell("messages", check_messages(app).await);
+    let undelivered = health::find_undelivered(app).await?;
+    report.tell("messages", check_messages(&undelivered));
+    report.tell("catalogues", check_catalogues(&undelivered));
     if let Some(log) = &settings.audit_log {
         report.tell("audit log", check_audit_log(app, log).await);
     }
@@ -150,17 +148,19 @@ async fn look_inside(report: &mut Report, parts: &Parts, settings: &Settings, is
 }
 
 /// The result of a check of readiness. A service that was stopped in an orderly way, or never started here, such as in a
-/// rehearsal of a recovery, is no problem; that tasks are due which nobody starts is one.
+/// rehearsal of a recovery, is no problem; that tasks are due which nobody starts is one, and so is a service of which
+/// nothing was heard for a while, or one whose workers were all told to start nothing.
 fn explain(check: Check, is_running: bool) -> Result<String, String> {
     let fine = match check.name {
         "master_key" => "opens the database",
-        "scheduler" | "workers" if !is_running => "not running: no service works on this database at the moment",
-        _ => "running",
+        _ => "not running: no service works on this database at the moment",
     };
     match check.problem {
         Some(_) if check.name == "workers" && !is_running => Ok(fine.to_owned()),
+        None if check.name == "scheduler" && !is_running => Ok(fine.to_owned()),
         Some(problem) => Err(problem),
-        None => Ok(check.note.unwrap_or_else(|| fine.to_owned())),
+        None if check.halts_runs => Err(check.note.unwrap_or_default()),
+        None => Ok(check.note.or(check.detail).unwrap_or_else(|| fine.to_owned())),
     }
 }
 
@@ -171,6 +171,18 @@ async fn in_time<T>(reading: impl Future<Output = holdfast_app::Result<T>>) -> h
 
 fn with_detail(problem: &str, detail: Option<String>) -> String {
     detail.map_or_else(|| problem.to_owned(), |detail| format!("{problem} ({detail})"))
+}
+
+/// Checks that somebody can sign in, and that one of them is an administrator.
+async fn check_accounts(app: &App) -> Result<Result<String, String>, Failure> {
+    let users = in_time(accounts::list(app)).await?;
+    if !users.iter().any(|user| user.password_hash.is_some()) {
+        return Ok(Err("nobody can sign in yet; start `holdfast serve` and open the link it prints".to_owned()));
+    }
+    if !in_time(people::has_administrator(app)).await? {
+        return Ok(Err("no administrator can sign in; make one with `holdfast user make-admin EMAIL`".to_owned()));
+    }
+    Ok(Ok(format!("{} in all", users.len())))
 }
 
 /// Reads the whole database.
@@ -230,13 +242,8 @@ fn check_database_files(path: &Path) -> Result<String, String> {
 }
 
 fn check_space(folder: &Path) -> Result<String, String> {
-    let Ok(found) = rustix::fs::statvfs(folder) else { return Ok("unknown until the folder exists".to_owned()) };
-    let free = found.f_bavail.saturating_mul(found.f_frsize);
-    let shown = holdfast_core::figures::size(i64::try_from(free).unwrap_or(i64::MAX));
-    if free < LEAST_FREE_BYTES {
-        return Err(format!("only {shown} left on the file system of {}; free some space", folder.display()));
-    }
-    Ok(format!("{shown} left"))
+    let space = FreeSpace::find(folder);
+    space.map_or_else(|| Ok("unknown until the folder exists".to_owned()), |space| space.check(folder))
 }
 
 /// Checks that the clock shows a plausible year and agrees with the database's clock.
@@ -275,9 +282,22 @@ async fn check_audit_log(app: &App, log: &AuditLog) -> Result<String, String> {
     }
 }
 
-async fn check_messages(app: &App) -> Result<String, String> {
-    match health::undelivered(app).await.map_err(|error| error.reason())? {
-        0 => Ok("all delivered".to_owned()),
-        count => Err(format!("{count} could not be delivered; see the Messages page and fix the streams")),
+fn check_messages(found: &Undelivered) -> Result<String, String> {
+    let remedy = "see the Messages page and fix the streams";
+    match (found.given_up, found.retried) {
+        (0, 0) => Ok("all delivered".to_owned()),
+        (0, retried) => Err(format!("{retried} could not be delivered yet, and are tried again; {remedy}")),
+        (count, _) => Err(format!("{count} could not be delivered; {remedy}")),
+    }
+}
+
+/// Whether destinations have what is needed to recover from them alone.
+fn check_catalogues(found: &Undelivered) -> Result<String, String> {
+    match (found.failed_catalogues, found.old_catalogues) {
+        (0, 0) => Ok("up to date at all destinations that were used".to_owned()),
+        (0, waiting) => Ok(format!("{waiting} are to be written again")),
+        (failed, _) => {
+            Err(format!("{failed} could not be written, and are out of date; the destinations' pages say why"))
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! `holdfast drain …`: single workers start no further runs, for example before their machine is restarted.
 
 use holdfast_app::draining;
+use holdfast_core::Timestamp;
 use holdfast_core::clock::rfc3339;
+use holdfast_core::lease::is_silent;
 use holdfast_store::Migrations;
 use holdfast_store::workers::WorkerRow;
 use serde_json::{Value, json};
@@ -21,8 +23,9 @@ pub async fn run(settings: &Settings, command: DrainCommand, printer: Printer) -
         DrainCommand::Show => {
             let workers = draining::list(&app).await?;
             app.store.close().await;
-            let shown: Vec<Value> = workers.iter().map(shape).collect();
-            printer.one(&json!({"workers": shown}), |_| words(&workers));
+            let now = app.now();
+            let shown: Vec<Value> = workers.iter().map(|worker| shape(worker, now)).collect();
+            printer.one(&json!({"workers": shown}), |_| words(&workers, now));
             return Ok(());
         }
     };
@@ -39,21 +42,26 @@ pub async fn run(settings: &Settings, command: DrainCommand, printer: Printer) -
     Ok(())
 }
 
-fn shape(worker: &WorkerRow) -> Value {
+fn shape(worker: &WorkerRow, now: Timestamp) -> Value {
     json!({
         "name": worker.name,
         "version": worker.version,
         "seen_at": rfc3339(worker.seen_at.0),
+        "running": !is_silent(worker.seen_at.0, now),
         "draining": worker.is_draining,
     })
 }
 
-fn words(workers: &[WorkerRow]) -> String {
+fn words(workers: &[WorkerRow], now: Timestamp) -> String {
     if workers.is_empty() {
         return "No worker is running.".to_owned();
     }
     let line = |worker: &WorkerRow| {
-        let state = if worker.is_draining { "starts no runs" } else { "starts runs" };
+        let state = match (is_silent(worker.seen_at.0, now), worker.is_draining) {
+            (true, _) => "does not respond",
+            (false, true) => "starts no runs",
+            (false, false) => "starts runs",
+        };
         format!("{}  {state}  version {}, seen {}", worker.name, worker.version, rfc3339(worker.seen_at.0))
     };
     workers.iter().map(line).collect::<Vec<_>>().join("\n")

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_app::transfer::{self, Destination, Document, FOLDER, ImportOptions};
-use holdfast_app::{AppError, audit_log};
+use holdfast_app::{AppError, audit_log, people};
 use holdfast_core::destination::sftp::is_fingerprint;
 use holdfast_core::destination::{DestinationSpec, S3Settings, SftpDestination};
 use holdfast_core::run::{FailureCode, stored_line};
@@ -92,6 +92,16 @@ fn tell_administrators(document: &Document) {
     }
 }
 
+/// A catalogue has a single account, and the administrator may have kept nothing at this destination.
+fn tell_of_no_administrator(has_administrator: bool) {
+    if !has_administrator {
+        say!(
+            "No administrator can sign in to this installation: make an account one with `holdfast user make-admin \
+             EMAIL`, or open the link that `holdfast serve` prints, which sets up another account."
+        );
+    }
+}
+
 /// Writes a file that only its owner can read. It gets its final name only when it is complete.
 fn write_whole(output: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = output.as_os_str().to_owned();
@@ -132,6 +142,7 @@ pub async fn import(settings: &Settings, file: &Path, how: &ImportArguments, pri
     let app = open_app(settings, Migrations::Apply).await?;
     let manner = ImportOptions { keep_ids: transfer::is_empty(&app).await?, is_paused: *is_paused };
     let taken = transfer::import(&app, &origin(), &document, manner).await?;
+    let has_administrator = people::has_administrator(&app).await?;
     app.store.close().await;
     if printer.is_json {
         let (rows, administrators) = (document.counts(), document.administrators());
@@ -140,6 +151,7 @@ pub async fn import(settings: &Settings, file: &Path, how: &ImportArguments, pri
     }
     say!("Imported {}.", summary(&document.counts()));
     tell_administrators(&document);
+    tell_of_no_administrator(has_administrator);
     if !manner.keep_ids {
         say!(
             "This installation was already in use, so tasks and other items have new ids: check scripts and \
@@ -153,7 +165,10 @@ pub async fn import(settings: &Settings, file: &Path, how: &ImportArguments, pri
 
 fn tell_of_tasks(is_paused: bool) {
     if is_paused {
-        say!("All tasks are paused; resume them when the other installation has stopped.");
+        say!(
+            "All tasks are paused. When the other installation has stopped, resume those that were not paused there with \
+             `holdfast task resume --user EMAIL --all`."
+        );
     } else {
         say!("Tasks run as before. If the other installation is still running, stop it now.");
     }
@@ -292,10 +307,12 @@ pub async fn bootstrap(settings: &Settings, place: &BootstrapSource, is_paused: 
         adopt(settings, &plan, document, &taken)?;
         compare(&plan, document, place, &keys);
     }
+    let has_administrator = people::has_administrator(&app).await?;
     app.store.close().await;
     if taken_in == 0 {
         return Err(Failure::other("nothing was imported"));
     }
+    tell_of_no_administrator(has_administrator);
     say!("Users sign in with their previous passwords. Start `holdfast serve`.");
     tell_of_tasks(is_paused);
     Ok(())

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_app::ownership::Preview;
 use holdfast_app::refusal::Conflict;
-use holdfast_app::{App, AppError, accounts, ownership, supervision, suspension, tokens, two_factor};
+use holdfast_app::{App, AppError, accounts, ownership, people, supervision, suspension, tokens, two_factor};
 use holdfast_core::Secret;
 use holdfast_core::user::UserDraft;
 use holdfast_store::Migrations;
@@ -35,6 +35,7 @@ pub async fn run(settings: &Settings, command: UserCommand, printer: Printer) ->
         | UserCommand::ResetPassword { .. }
         | UserCommand::EnableOtp { .. }
         | UserCommand::DisableOtp { .. }
+        | UserCommand::MakeAdmin { .. }
         | UserCommand::Suspend { .. }
         | UserCommand::Resume { .. }
         | UserCommand::Delete { .. }
@@ -74,6 +75,11 @@ pub async fn run(settings: &Settings, command: UserCommand, printer: Printer) ->
             let user = tokens::user_by_email(&app, &email).await?;
             two_factor::disable(&app, &origin(), &user).await?;
             printer.done(&format!("Two-factor sign-in is off for {}.", user.email));
+        }
+        UserCommand::MakeAdmin { email } => {
+            let user = tokens::user_by_email(&app, &email).await?;
+            people::make_admin_as(&app, &origin(), &user).await?;
+            printer.done(&format!("{} is an administrator.", user.email));
         }
         UserCommand::Suspend { email } => {
             let user = tokens::user_by_email(&app, &email).await?;
@@ -250,11 +256,15 @@ pub async fn pause(settings: &Settings, command: PauseCommand, printer: Printer)
     let PauseCommand { email, which, is_paused } = command;
     let app = open_app(settings, Migrations::Never).await?;
     let user = tokens::user_by_email(&app, &email).await?;
-    let changed = supervision::set_paused(&app, &origin(), &user, &which, is_paused).await?;
+    let supervision::Paused { changed, stay } =
+        supervision::set_paused(&app, &origin(), &user, &which, is_paused).await?;
     app.store.close().await;
     let what = if is_paused { "paused" } else { "resumed" };
     changed.iter().for_each(|label| printer.remark(&format!("{label} {what}")));
-    printer.one(&json!({ what: changed }), |_| format!("Tasks of {} that were {what}: {}.", user.email, changed.len()));
+    let reason = "stays paused: it was not paused with --all; resume it by its label";
+    stay.iter().for_each(|label| printer.remark(&format!("{label} {reason}")));
+    let value = json!({ what: changed, "still_paused": stay });
+    printer.one(&value, |_| format!("Tasks of {} that were {what}: {}.", user.email, changed.len()));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use holdfast_testkit::{Client, Engine, free_port};
+use holdfast_testkit::{Client, Engine, SmallDisk, free_port};
 use serde_json::{Value, json};
 
 use crate::process::{Installation, run};
@@ -136,6 +136,37 @@ async fn a_file_that_cannot_be_written_is_named_and_nothing_is_lost() {
     wait_until("nothing waits", async || lag().await == 0).await;
     let said = doctor();
     assert!(said.contains("ok       audit log: everything is written to"), "{said}");
+}
+
+#[tokio::test]
+async fn every_line_is_complete_after_the_disk_was_full() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let token = token(&installation);
+    let folder = installation.folder.path().join("logs");
+    let Some(disk) = SmallDisk::mount(&folder, "64k") else {
+        eprintln!("skipped: this user may not mount; `cargo xtask test` as root runs it");
+        return;
+    };
+    let path = folder.join("audit.jsonl");
+    let service = installation.serve(&[("HOLDFAST_AUDIT_LOG", path.to_str().unwrap())]);
+    let client = service.client().with_token(&token);
+    wait_until("the first events are written", async || ids(&events(&path)) == recorded(&installation)).await;
+    // What still fits is not a multiple of the length of a line.
+    let filler = disk.fill();
+    for number in 0..40 {
+        make_tag(&client, &format!("{number}{}", "x".repeat(200))).await;
+    }
+    wait_until("the problem is named", async || service.log.lock().unwrap().contains("events of the audit log wait"))
+        .await;
+    wait_until("only whole lines are left", async || {
+        let text = std::fs::read_to_string(&path).unwrap();
+        text.ends_with('\n') && text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok())
+    })
+    .await;
+    std::fs::remove_file(filler).unwrap();
+    let all = async || std::fs::read_to_string(&path).unwrap().lines().count() == recorded(&installation).len();
+    wait_until("everything is written", all).await;
+    assert_eq!(ids(&events(&path)), recorded(&installation), "nothing twice");
 }
 
 #[tokio::test]

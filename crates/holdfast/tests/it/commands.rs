@@ -147,6 +147,25 @@ async fn an_account_is_paused_suspended_and_deleted_while_the_service_runs() {
         assert_eq!(pause(&["pause", "--all"]).status.code(), Some(2), "of whom?");
         installation.succeed(&["task", "resume", "--user", "a@example.org", "t"], "");
         assert!(client.get(&path).await.data(200)["paused_at"].is_null());
+        // What its owner has paused stays so.
+        let own = client.get(&path).await.data(200);
+        let own = serde_json::json!({"label": "own", "type": "files", "source_path": "/etc", "frequency": "daily",
+            "time_to_run_at": "03:00", "remote_server_id": own["remote_server_id"],
+            "backup_destination_id": own["backup_destination_id"], "paused": true});
+        let own = format!("/api/backup-tasks/{}", client.post("/api/backup-tasks", own).await.id(201));
+        let is_paused = async |path: &str| client.get(path).await.data(200)["paused_at"].is_string();
+        installation.succeed(&["task", "pause", "--user", "a@example.org", "--all"], "");
+        assert!(is_paused(&path).await && is_paused(&own).await);
+        let said = installation.succeed(&["task", "resume", "--user", "a@example.org", "--all"], "");
+        assert!(said.contains("t resumed") && said.contains("own stays paused"), "{said}");
+        assert!(!is_paused(&path).await && is_paused(&own).await);
+        // So does what its owner pauses while all are paused.
+        installation.succeed(&["task", "pause", "--user", "a@example.org", "--all"], "");
+        client.act(&format!("{path}/pause")).await.expect(200);
+        installation.succeed(&["task", "resume", "--user", "a@example.org", "--all"], "");
+        assert!(is_paused(&path).await);
+        client.act(&format!("{path}/resume")).await.expect(200);
+        client.delete(&own).await.expect(200);
 
         installation.succeed(&["user", "suspend", "a@example.org"], "");
         assert!(installation.succeed(&["user", "list"], "").ends_with("\tsuspended"));
@@ -264,7 +283,14 @@ async fn a_worker_is_drained_and_starts_runs_again() {
         let metrics = service.client().get("/metrics").await.text;
         assert!(metrics.contains("\nholdfast_workers_draining 1\n"), "{metrics}");
         let doctor = String::from_utf8_lossy(&installation.run(&["doctor", "--offline"], "").stdout).into_owned();
-        assert!(doctor.contains("ok       drain: no run starts: all workers were told so"), "{doctor}");
+        assert!(doctor.contains("PROBLEM  drain: no run starts: all workers were told so"), "{doctor}");
+        assert!(doctor.contains("none starts runs"), "{doctor}");
+        let mut ready = service.client().get("/readyz").await;
+        while ready.body["checks"]["drain"].is_null() {
+            // The last result is used again for a second.
+            ready = service.client().get("/readyz").await;
+        }
+        assert_eq!(ready.status, 200, "requests are answered: {}", ready.text);
         // All workers of a host are told by its name.
         let (host, _) = name.rsplit_once('-').unwrap();
         assert_eq!(installation.succeed(&["drain", "off", host], ""), format!("Runs start again on {name}."));

@@ -1,10 +1,24 @@
 use std::os::unix::fs::PermissionsExt as _;
 
-use holdfast_testkit::{Engine, S3Server, SshServer, free_port};
+use std::time::{Duration, Instant};
+
+use holdfast_testkit::{Engine, S3Server, SmallDisk, SshServer, free_port};
 use serde_json::json;
 use sqlx::{Connection as _, SqliteConnection};
 
 use crate::process::Installation;
+
+/// What `doctor` says, and whether it has found a problem.
+fn doctor(installation: &Installation) -> (String, bool) {
+    let output = installation.run(&["doctor", "--offline"], "");
+    (String::from_utf8(output.stdout).unwrap(), output.status.code() == Some(1))
+}
+
+fn create_admin(installation: &Installation) -> String {
+    let create = ["user", "create", "--email", "ada@example.org", "--name", "Ada", "--admin"];
+    installation.succeed(&create, "correct horse\n");
+    installation.succeed(&["token", "create", "--user", "ada@example.org", "--name", "t", "--all-scopes"], "")
+}
 
 /// Each problem has its own line with advice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,4 +168,77 @@ async fn a_master_key_that_disappears_is_named_and_not_a_bug() {
     assert!(line.contains("master.key is missing") && line.contains("put back the copy"), "{said}");
     std::fs::rename(&away, &key).unwrap();
     client.get("/api/ssh-key").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_service_that_was_killed_is_not_reported_as_running() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    create_admin(&installation);
+    let service = installation.serve(&[]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !doctor(&installation).0.contains("ok       workers: 1 running, last heard from") {
+        assert!(Instant::now() < deadline, "no worker has reported: {}", doctor(&installation).0);
+    }
+    let (said, _) = doctor(&installation);
+    assert!(said.contains("ok       scheduler: running, last heard from"), "{said}");
+    drop(service);
+    // As if a minute had passed.
+    let path = installation.data_dir().join("holdfast.db");
+    let mut connection = SqliteConnection::connect(&format!("sqlite://{}", path.display())).await.unwrap();
+    sqlx::raw_sql("UPDATE workers SET seen_at = seen_at - 60000000").execute(&mut connection).await.unwrap();
+    let (said, has_problem) = doctor(&installation);
+    for name in ["scheduler", "workers"] {
+        assert!(has_problem && said.contains(&format!("PROBLEM  {name}: no worker has reported for ")), "{said}");
+    }
+    let shown = installation.succeed(&["drain", "show"], "");
+    assert!(shown.contains("does not respond"), "{shown}");
+}
+
+#[tokio::test]
+async fn an_installation_without_an_administrator_is_named() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    installation.succeed(&["user", "create", "--email", "ada@example.org", "--name", "Ada"], "correct horse\n");
+    let (said, has_problem) = doctor(&installation);
+    assert!(has_problem && said.contains("PROBLEM  accounts: no administrator can sign in"), "{said}");
+    installation.succeed(&["user", "make-admin", "ada@example.org"], "");
+    assert!(installation.succeed(&["user", "list"], "").contains("ada@example.org\tAda\tadmin"));
+    let (said, _) = doctor(&installation);
+    assert!(said.contains("ok       accounts: 1 in all"), "{said}");
+    let log = installation.succeed(&["audit", "export"], "");
+    assert!(log.contains("\"action\":\"user.made_administrator\""), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_local_destination_that_is_almost_full_is_named_and_measured() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let token = create_admin(&installation);
+    let service = installation.serve(&[]);
+    let client = service.client().with_token(&token);
+    let destination = client.post("/api/backup-destinations", json!({"label": "disk", "type": "local"})).await.id(201);
+    let metric = async || {
+        let text = service.client().get("/metrics").await.text;
+        let name = format!("holdfast_destination_free_bytes{{destination=\"{destination}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok())
+    };
+    assert_eq!(metric().await, None, "not used yet");
+    let folder = installation.data_dir().join("destinations/1").join(destination.to_string());
+    let Some(disk) = SmallDisk::mount(&folder, "2g") else {
+        eprintln!("skipped: this user may not mount; `cargo xtask test` as root runs it");
+        return;
+    };
+    let run = client.post(&format!("/api/backup-destinations/{destination}/check"), json!({})).await.id(202);
+    client.wait_for(&format!("/api/runs/{run}"), |run| run["data"]["status"] == "successful").await;
+    assert!(metric().await.unwrap() > 1 << 30);
+    let line = || {
+        let said = String::from_utf8(installation.run(&["doctor"], "").stdout).unwrap();
+        said.lines().find(|line| line.contains("destination \"disk\"")).unwrap().to_owned()
+    };
+    assert!(line().starts_with("ok "), "{}", line());
+    disk.remount("size=64m");
+    assert!(metric().await.unwrap() <= 64 << 20);
+    // A probe still fits.
+    let said = line();
+    assert!(said.starts_with("PROBLEM") && said.contains("left on the file system of"), "{said}");
+    drop(disk);
+    assert_eq!(metric().await, None, "not the space of the disk below");
 }

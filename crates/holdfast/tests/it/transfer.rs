@@ -7,6 +7,7 @@ use holdfast_testkit::{
     Client, Engine, Fingerprint, PasswordMethod, PasswordServer, S3Server, SampleTree, SshServer, assert_same,
 };
 use serde_json::{Value, json};
+use sqlx::{Connection as _, SqliteConnection};
 use tempfile::TempDir;
 
 use crate::process::{Installation, Service, run};
@@ -187,6 +188,7 @@ async fn come_back(engine: Engine) {
     assert!(code == Some(2) && said.contains("HOLDFAST_S3_ACCESS_KEY"), "{said}");
     let (code, said) = bootstrap(&new, true);
     assert!(code == Some(0) && said.contains("1 of 1 backups on record are there"), "{said}");
+    assert!(!said.contains("No administrator"), "{said}");
     let (code, said) = bootstrap(&new, true);
     assert!(code == Some(1) && said.contains("an account for ada@example.org here already"), "{said}");
 
@@ -210,8 +212,13 @@ async fn a_folder_and_the_master_key_bring_everything_back() {
     let body = json!({"label": "disk", "type": "local"});
     let destination = home.client.post("/api/backup-destinations", body).await.id(201);
     home.back_up(destination).await;
-    wait_for_catalogues(&home.service).await;
+    // The administrator has kept nothing there.
     let data = home.installation.data_dir();
+    let path = data.join("holdfast.db");
+    let mut connection = SqliteConnection::connect(&format!("sqlite://{}", path.display())).await.unwrap();
+    sqlx::raw_sql("UPDATE users SET is_admin = FALSE").execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    wait_for_catalogues(&home.service).await;
     let (folder, kept) = (data.join("destinations/1").join(destination.to_string()), tempfile::tempdir().unwrap());
     let kept = kept.path().join("rescued");
     let Home { installation, service, ssh, files, server, .. } = home;
@@ -225,6 +232,8 @@ async fn a_folder_and_the_master_key_bring_everything_back() {
     assert!(!output.status.success());
     let said = new.succeed(&["bootstrap", kept.to_str().unwrap(), "--paused"], "");
     assert!(said.contains("1 of 1 backups on record are there") && said.contains("paused"), "{said}");
+    assert!(said.contains("No administrator can sign in") && said.contains("holdfast user make-admin"), "{said}");
+    new.succeed(&["user", "make-admin", EMAIL], "");
     let service = serve(&new);
     let client = sign_in(&service).await;
     assert!(client.get("/api/backup-tasks").await.data(200)[0]["paused_at"].is_string());

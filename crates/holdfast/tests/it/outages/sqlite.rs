@@ -39,6 +39,42 @@ async fn a_full_disk_is_named_and_the_service_recovers() {
     drop(service);
 }
 
+/// With a service and without one: without one, SQLite has no room for the files that it needs next to the database.
+#[tokio::test]
+async fn commands_that_only_read_work_on_a_full_disk() {
+    let installation = Installation::new(Engine::Sqlite).await;
+    let Some(disk) = SmallDisk::mount(&installation.data_dir(), "64m") else {
+        eprintln!("skipped: this user may not mount; `cargo xtask test` as root runs it");
+        return;
+    };
+    token(&installation);
+    let passphrase = installation.folder.path().join("passphrase");
+    std::fs::write(&passphrase, "correct horse battery staple\n").unwrap();
+    let service = installation.serve(&[]);
+    wait_for(&service.client(), 200, "ok").await;
+    disk.fill();
+    let assert_readable = |name: &str| {
+        let file = installation.folder.path().join(name).display().to_string();
+        let passphrase = passphrase.display().to_string();
+        assert!(installation.succeed(&["audit", "export"], "").contains("\"action\":\"token.created\""));
+        assert!(installation.succeed(&["user", "list"], "").contains("ada@example.org"));
+        assert!(installation.succeed(&["token", "list", "--user", "ada@example.org"], "").contains("\tt\t"));
+        installation.succeed(&["export", "--output", &file, "--passphrase-file", &passphrase], "");
+        let output = installation.run(&["doctor", "--offline"], "");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("PROBLEM  database: the disk of the database is full"), "{said}");
+        assert!(said.contains("ok       database content") && said.contains("ok       secrets"), "{said}");
+    };
+    assert_readable("with-a-service.age");
+    service.signal("TERM");
+    service.wait();
+    assert_readable("without-a-service.age");
+    let refused =
+        installation.run(&["token", "create", "--user", "ada@example.org", "--name", "u", "--all-scopes"], "");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("full"), "{said}");
+}
+
 #[tokio::test]
 async fn a_damaged_database_is_named() {
     let installation = Installation::new(Engine::Sqlite).await;
@@ -207,7 +243,10 @@ async fn a_database_file_that_becomes_read_only_is_named_and_the_service_recover
     let output = run(&mut doctor, "");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("PROBLEM  database: ") && said.contains("make it and its folder writable"), "{said}");
+    assert!(
+        said.contains("PROBLEM  database: ") && said.contains("the database is read-only; make it writable again"),
+        "{said}"
+    );
     set(0o600);
     wait_for(&service.client(), 200, "ok").await;
 }
@@ -226,7 +265,7 @@ async fn a_mount_that_becomes_read_only_is_named_and_the_service_recovers() {
     }
     assert!(mount(&["-o", "remount,bind,ro"]).status.success());
     wait_for(&service.client(), 503, "the database is read-only").await;
-    assert_doctor(&installation, "make it and its folder writable");
+    assert_doctor(&installation, "the database is read-only; make it writable again");
     assert!(Command::new("umount").arg(&folder).status().unwrap().success());
     wait_for(&service.client(), 200, "ok").await;
 }
