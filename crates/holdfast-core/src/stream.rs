@@ -39,21 +39,32 @@ impl StreamKind {
 
     fn check_value(self, errors: &mut Errors, value: &str) -> Option<Secret> {
         let value = rules::line(errors, "value", value, limits::URL_CHARS)?;
-        let (good, rule) = match self {
-            Self::Email => (network::is_email(&value), Rule::Email),
-            Self::Discord | Self::Slack | Self::Teams => (network::is_web_url(&value), Rule::Url),
-            Self::Pushover => (is_pushover_key(&value), Rule::PushoverKey),
-        };
-        if !good {
-            errors.add("value", rule);
+        if !self.is_value(&value) {
+            errors.add(
+                "value",
+                match self {
+                    Self::Email => Rule::Email,
+                    Self::Discord | Self::Slack | Self::Teams => Rule::Url,
+                    Self::Pushover => Rule::PushoverKey,
+                },
+            );
             return None;
         }
         Some(Secret::new(value))
     }
+
+    /// Whether messages of this kind can be addressed to it.
+    pub fn is_value(self, value: &str) -> bool {
+        match self {
+            Self::Email => network::is_email(value),
+            Self::Discord | Self::Slack | Self::Teams => network::is_web_url(value),
+            Self::Pushover => is_pushover_key(value),
+        }
+    }
 }
 
 /// Pushover's user, group and application keys are 30 letters and digits.
-fn is_pushover_key(text: &str) -> bool {
+pub fn is_pushover_key(text: &str) -> bool {
     text.len() == 30 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
@@ -108,7 +119,7 @@ impl StreamDraft {
         let mut errors = Errors::default();
         let e = &mut errors;
         let label =
-            rules::required_line(e, "label", &input.text("label"), limits::TEXT_CHARS, current.map(|c| &*c.label));
+            rules::required_label(e, "label", &input.text("label"), limits::TEXT_CHARS, current.map(|c| &*c.label));
         let kind = rules::choice(e, "type", &input.text("type"), current.map(|c| c.kind), StreamKind::parse_input);
         let flags = match input.object("notifications") {
             Field::Absent => Input::default(),
