@@ -9,7 +9,7 @@ use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use holdfast_app::Context;
+use holdfast_app::{App, Context};
 use holdfast_core::network::Network;
 use holdfast_core::random;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tracing::Instrument as _;
 
 use crate::error::ApiError;
+use crate::long_responses::{refusal, while_accepted};
 
 /// The settings that decide how the context of a request is derived.
 #[derive(Debug, Clone, Default)]
@@ -29,12 +30,18 @@ pub struct ContextSettings {
 
 const REQUEST_ID: &str = "x-request-id";
 
-/// Adds the context to every request and the request id to its log lines, and turns a panic into a 500.
-pub fn with_context(router: Router, settings: ContextSettings) -> Router {
-    router.layer(CatchPanicLayer::new()).layer(middleware::from_fn_with_state(Arc::new(settings), add_context))
+/// Adds the context to every request and the request id to its log lines, turns a panic into a 500, and ends long
+/// responses whose caller is no longer let in.
+pub fn with_context(router: Router, app: Arc<App>, settings: ContextSettings) -> Router {
+    let state = (app, Arc::new(settings));
+    router.layer(CatchPanicLayer::new()).layer(middleware::from_fn_with_state(state, add_context))
 }
 
-async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: Request, next: Next) -> Response {
+async fn add_context(
+    State((app, settings)): State<(Arc<App>, Arc<ContextSettings>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let context = settings.read(&request);
     let request_id = HeaderValue::from_str(&context.request_id).ok();
     let span = tracing::info_span!("request", id = %context.request_id);
@@ -44,18 +51,27 @@ async fn add_context(State(settings): State<Arc<ContextSettings>>, mut request: 
     // Outside the API a path can contain a secret, such as a set-up link; the route pattern never does.
     let path = if route.starts_with("/api/") { request.uri().path().to_owned() } else { route.clone() };
     // Cancels `gone` when this future is dropped, which happens when the client disconnects.
-    let _waiting = context.gone.clone().drop_guard();
+    let waiting = context.gone.clone().drop_guard();
+    let shown = context.shown.clone();
     request.extensions_mut().insert(context);
     // Spawned, so that a client that disconnects does not stop a use case between two statements. Long reads on behalf
-    // of the client watch `gone`.
+    // of the client watch `gone`, which is also cancelled if the client is no longer let in.
     let mut response = match refused(request.uri()) {
         Some(error) => error.into_response(),
         None => {
-            let answered = tokio::spawn(next.run(request).instrument(span.clone())).await;
-            answered.unwrap_or_else(|error| {
+            let mut answering = tokio::spawn(next.run(request).instrument(span.clone()));
+            let answered = tokio::select! {
+                answered = &mut answering => answered,
+                () = refusal(&app, &shown) => {
+                    drop(waiting);
+                    answering.await
+                }
+            };
+            let response = answered.unwrap_or_else(|error| {
                 tracing::error!(%error, "a request handler failed");
                 StatusCode::INTERNAL_SERVER_ERROR.into_response()
-            })
+            });
+            while_accepted(&app, &shown, response)
         }
     };
     let (status, elapsed) = (response.status(), started.elapsed());
@@ -112,6 +128,7 @@ impl ContextSettings {
                 .clone()
                 .unwrap_or_else(|| own_origin(request.uri(), request.headers(), behind_proxy)),
             gone: CancellationToken::new(),
+            shown: Arc::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
-use holdfast_app::{AppError, Caller, StreamSlot, events, is_accepted};
+use holdfast_app::{AppError, Caller, Place, events};
 use holdfast_core::clock::rfc3339;
 use holdfast_store::events::{EventPosition, EventRow};
 use serde::Serialize;
@@ -18,7 +18,6 @@ use utoipa::ToSchema;
 
 use crate::call::Call;
 use crate::error::ApiError;
-use crate::guard::bearer;
 use crate::state::Api;
 
 /// How often the database is asked for events.
@@ -49,12 +48,11 @@ const NOWHERE: EventPosition = EventPosition { position: i64::MIN, id: i64::MIN 
 struct Following {
     api: Arc<Api>,
     caller: Caller,
-    token: String,
     place: EventPosition,
     /// What is sent next, without looking for events.
     pending: Option<String>,
     commented: Instant,
-    _slot: StreamSlot,
+    _slot: Place,
 }
 
 pub(crate) async fn follow_events(
@@ -62,16 +60,14 @@ pub(crate) async fn follow_events(
     headers: HeaderMap,
     call: Call,
 ) -> Result<Response, ApiError> {
-    let token = bearer(&headers).ok_or(AppError::Unauthenticated)?.to_owned();
-    let slot = api.app.open_stream(call.caller.user).ok_or_else(|| AppError::busy("too many event streams"))?;
+    let slot = api.app.open_stream(&call.caller).ok_or_else(|| AppError::busy("too many event streams"))?;
     // One that cannot be read is from another service: whatever it stands for, something is missing.
     let last = headers.get("last-event-id").map(|id| id.to_str().ok().and_then(read_place).unwrap_or(NOWHERE));
     let beginning = events::begin(&api.app, last).await?;
     let place = beginning.place;
     let reset = if beginning.has_gap { "event: reset\ndata: {}\n" } else { ":\n" };
     let pending = Some(format!("retry: 2000\nid: {}\n{reset}\n", write_place(place)));
-    let following =
-        Following { api, caller: call.caller, token, place, pending, commented: Instant::now(), _slot: slot };
+    let following = Following { api, caller: call.caller, place, pending, commented: Instant::now(), _slot: slot };
     let body = Body::from_stream(Box::pin(stream::unfold(following, next)));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     // Otherwise nginx buffers the events.
@@ -84,8 +80,8 @@ async fn next(mut following: Following) -> Option<(Result<String, Infallible>, F
     }
     loop {
         let app = &following.api.app;
-        // The client resumes elsewhere, or is told by its next request what is wrong.
-        if app.is_stopping() || !is_accepted(app, &following.token).await {
+        // The client resumes elsewhere.
+        if app.is_stopping() {
             return None;
         }
         match events::list(app, &following.caller, following.place).await {

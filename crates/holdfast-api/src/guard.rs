@@ -6,7 +6,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use holdfast_app::{AppError, Caller, Context, DryRun, Origin, authenticate, require_scope};
+use holdfast_app::{AppError, Caller, Context, Credential, DryRun, Origin, authenticate, require_scope};
 use holdfast_core::rate::Decision;
 
 use crate::access::Access;
@@ -55,10 +55,13 @@ async fn admitted(route: &Guarded, asked: Result<bool, ApiError>, mut request: R
     let token = bearer(request.headers()).map(str::to_owned);
     let context = request.extensions().get::<Context>().cloned();
     let origin = context.as_ref().map(|context| context.origin("")).unwrap_or_default();
-    let (mut caller, decision) = match admit(api, token, origin).await {
+    let (mut caller, decision) = match admit(api, token.as_deref(), origin).await {
         Ok(admitted) => admitted,
         Err(error) => return error.into_response(),
     };
+    if let (Some(context), Some(token)) = (&context, &token) {
+        context.show(Credential::token(token));
+    }
     let mut response = match require_scopes(api, &caller, *access).await.and(asked) {
         Ok(is_dry_run) => {
             let dry_run = is_dry_run.then(DryRun::default);
@@ -94,9 +97,9 @@ async fn require_scopes(api: &Api, caller: &Caller, access: Access) -> Result<()
     Ok(())
 }
 
-async fn admit(api: &Api, token: Option<String>, origin: Origin) -> Result<(Caller, Decision), ApiError> {
+async fn admit(api: &Api, token: Option<&str>, origin: Origin) -> Result<(Caller, Decision), ApiError> {
     let token = token.ok_or(AppError::Unauthenticated)?;
-    let (caller, decision) = authenticate(&api.app, &token, origin).await?;
+    let (caller, decision) = authenticate(&api.app, token, origin).await?;
     if !decision.allowed {
         let retry_after_secs = decision.retry_after_secs;
         return Err(AppError::TooManyRequests { limit: decision.limit, retry_after_secs }.into());
@@ -105,7 +108,7 @@ async fn admit(api: &Api, token: Option<String>, origin: Origin) -> Result<(Call
 }
 
 /// The token of an `Authorization: Bearer …` header; the scheme's case does not matter.
-pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION).map(HeaderValue::to_str)?.ok()?.split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)

@@ -23,10 +23,9 @@ const LONGEST_RESPONSE: usize = 1 << 20;
 
 /// Executes a request, unless it has a key and was executed before.
 pub(crate) async fn once(api: &Api, caller: (UserId, &str), request: Request, next: Next) -> Response {
-    let (user, actor) = caller;
     match key(request.headers(), request.method()) {
         Ok(None) => next.run(request).await,
-        Ok(Some(key)) => match with_key(api, user, &scoped(actor, &request, &key), request, next).await {
+        Ok(Some(key)) => match with_key(api, caller, &scoped(caller.1, &request, &key), request, next).await {
             Ok(response) => response,
             Err(error) => error.into_response(),
         },
@@ -47,12 +46,18 @@ fn scoped(actor: &str, request: &Request, key: &str) -> String {
     idempotency::request_id(&[actor.as_bytes(), route.as_bytes(), key.as_bytes()])
 }
 
-async fn with_key(api: &Api, user: UserId, key: &str, request: Request, next: Next) -> Result<Response, ApiError> {
+async fn with_key(
+    api: &Api,
+    caller: (UserId, &str),
+    key: &str,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
     let (head, content) = request.into_parts();
     let content = body::read(&head.headers, content).await?;
     let target = head.uri.path_and_query().map_or("", |target| target.as_str());
     let id = idempotency::request_id(&[head.method.as_str().as_bytes(), target.as_bytes(), &content]);
-    let begun = match idempotency::begin(&api.app, user, key, &id).await? {
+    let begun = match idempotency::begin(&api.app, caller, key, &id).await? {
         Begun::Again(recorded) => return Ok(replay(recorded)),
         Begun::First(begun) => begun,
     };
@@ -72,7 +77,7 @@ async fn with_key(api: &Api, user: UserId, key: &str, request: Request, next: Ne
     let location = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let recorded = Recorded { status: status.as_u16(), location, body: String::from_utf8_lossy(&content).into_owned() };
     // It has taken effect, so it is answered even if the response cannot be recorded.
-    if let Err(error) = idempotency::end(&api.app, user, begun, &recorded).await {
+    if let Err(error) = idempotency::end(&api.app, caller.0, begun, &recorded).await {
         tracing::warn!(reason = error.reason(), "the response to a request with a key was not recorded");
     }
     Ok(Response::from_parts(head, Body::from(content)))

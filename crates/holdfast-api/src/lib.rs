@@ -21,6 +21,7 @@ mod idempotency;
 mod json;
 mod list;
 mod logs;
+mod long_responses;
 mod notices;
 mod openapi;
 mod operations;

@@ -52,7 +52,8 @@ fn general() -> Vec<Route> {
             .says("Show the public SSH key to install on servers")
             .shows::<ssh_key::SshKeyResource>(),
         get("/api/events", Scope::ViewBackupTasks, events::follow_events)
-            .says("Follow what happens to your runs, backups and notices, as server-sent events")
+            .says("Follow what happens to your runs and backups as server-sent events; also to your notices, with the scope \
+                   view-notification-streams")
             .sends_events::<events::EventResource>(),
         get("/api/audit-events", AUDIT, audit::list_audit_events)
             .says("List the user's own audit events: who did what, and from where")

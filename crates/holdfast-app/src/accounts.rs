@@ -204,7 +204,7 @@ pub struct DeviceInput {
 /// Gives a device a token with every scope, in exchange for the user's own credentials.
 pub async fn issue_device_token(app: &App, input: &DeviceInput, origin: &Origin) -> Result<Secret> {
     let mut errors = Errors::default();
-    let name = rules::required_line(&mut errors, "device_name", &input.device_name, limits::TEXT_CHARS, None);
+    let name = rules::required_label(&mut errors, "device_name", &input.device_name, limits::TEXT_CHARS, None);
     let (mut tx, user) = check_credentials(app, &input.credentials, errors, origin).await?;
     let origin = Origin { actor: "device".to_owned(), ..origin.clone() };
     let request = TokenRequest { name: name.unwrap_or_default(), scopes: ScopeSet::all(), expires_at: None };

@@ -17,10 +17,10 @@ use tokio::sync::Notify;
 use crate::access::written;
 use crate::caller::{Caller, LimitKey};
 use crate::checks::LastChecks;
-use crate::event_streams::{EventStreams, StreamSlot};
 use crate::identity_providers::IdentityProviders;
 use crate::limiter::Limiter;
 use crate::passwords::Hasher;
+use crate::places::{EVENT_STREAMS, Place, Places};
 use crate::token_cache::TokenCache;
 use crate::{AppError, BackupReader, Mailer, Origin, Result};
 
@@ -62,7 +62,7 @@ pub struct App {
     pub(crate) differences: Limiter<i64>,
     pub(crate) hasher: Hasher,
     pub(crate) last_checks: LastChecks,
-    pub(crate) event_streams: EventStreams,
+    pub(crate) event_streams: Places,
     is_stopping: AtomicBool,
     exports_audit_log: AtomicBool,
     run_queued: Arc<Notify>,
@@ -85,7 +85,7 @@ impl App {
             differences: Limiter::default(),
             hasher: Hasher::default(),
             last_checks: LastChecks::default(),
-            event_streams: EventStreams::default(),
+            event_streams: Places::new(EVENT_STREAMS),
             is_stopping: AtomicBool::new(false),
             exports_audit_log: AtomicBool::new(false),
             run_queued: Arc::default(),
@@ -115,9 +115,9 @@ impl App {
         self.exports_audit_log.load(Ordering::Relaxed)
     }
 
-    /// Room for another event stream of this user, if there is any.
-    pub fn open_stream(&self, user: UserId) -> Option<StreamSlot> {
-        self.event_streams.open(user)
+    /// Room for another event stream of this caller, if there is any.
+    pub fn open_stream(&self, caller: &Caller) -> Option<Place> {
+        self.event_streams.take(caller).ok()
     }
 
     /// Queues a run that a user requested. Workers of other processes are notified on commit, those of this process by

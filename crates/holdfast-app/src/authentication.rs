@@ -7,10 +7,10 @@ use holdfast_core::scope::Scope;
 use holdfast_store::tokens;
 use tokio_util::sync::CancellationToken;
 
-use crate::Result;
 use crate::app::App;
-use crate::caller::{Caller, Expected, LimitKey, Origin};
+use crate::caller::{Caller, Credential, Expected, LimitKey, Origin};
 use crate::error::AppError;
+use crate::{Result, sessions};
 
 /// Turns a bearer token into its caller, and counts the request against the token's rate limit.
 pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Caller, Decision)> {
@@ -35,14 +35,17 @@ pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Cal
     Ok((caller, decision))
 }
 
-/// Whether a bearer token is still valid, for what goes on after its request was accepted.
-pub async fn is_accepted(app: &App, token: &str) -> bool {
-    let known = app.tokens.look_up(&app.store, random::digest(token)).await;
+/// Whether a client would still be let in, for what goes on after its request was accepted.
+pub async fn is_accepted(app: &App, credential: &Credential) -> bool {
+    let found = match credential {
+        Credential::Token(digest) => {
+            let known = app.tokens.look_up(&app.store, *digest).await;
+            known.map(|known| known.expires_at.is_none_or(|expires_at| expires_at > app.now()))
+        }
+        Credential::Session(digest) => sessions::is_valid(app, digest).await,
+    };
     // A database that is away is no reason to end what was accepted.
-    known.map_or_else(
-        |error| !matches!(error, AppError::Unauthenticated),
-        |known| known.expires_at.is_none_or(|expires_at| expires_at > app.now()),
-    )
+    found.unwrap_or_else(|error| !matches!(error, AppError::Unauthenticated))
 }
 
 /// Refuses a caller whose token lacks the scope, and records the attempt.

@@ -12,7 +12,7 @@ use holdfast_store::backups::BackupRow;
 use holdfast_store::destinations::DestinationRow;
 use tokio::sync::mpsc;
 
-use crate::Result;
+use crate::{Caller, Result};
 
 /// An entry in a backup of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +76,7 @@ fn disposition(name: &str) -> String {
     format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}")
 }
 
+/// The caller decides whose share of the places for readers is used.
 #[async_trait]
 pub trait BackupReader: Send + Sync {
     /// The free bytes of those of these destinations that are folders on this machine and answer at once.
@@ -83,17 +84,23 @@ pub trait BackupReader: Send + Sync {
 
     /// The entries of a folder in the backup, sorted by name, after the first `skip`, and how many there are in all;
     /// the empty path is the backup's root.
-    async fn entries(&self, backup: &BackupRow, path: &str, skip: usize, count: usize)
-    -> Result<(Vec<EntryItem>, u64)>;
+    async fn entries(
+        &self,
+        caller: &Caller,
+        backup: &BackupRow,
+        path: &str,
+        skip: usize,
+        count: usize,
+    ) -> Result<(Vec<EntryItem>, u64)>;
 
     /// Entries anywhere in the backup whose name contains the text, sorted by path, at most `limit`.
-    async fn search(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>>;
+    async fn search(&self, caller: &Caller, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>>;
 
     /// The object as it is stored, or the content of one file in it.
-    async fn download(&self, backup: &BackupRow, entry: Option<&str>) -> Result<Download>;
+    async fn download(&self, caller: &Caller, backup: &BackupRow, entry: Option<&str>) -> Result<Download>;
 
     /// A folder as a tar archive.
-    async fn download_folder(&self, backup: &BackupRow, path: &str) -> Result<Download>;
+    async fn download_folder(&self, caller: &Caller, backup: &BackupRow, path: &str) -> Result<Download>;
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub async fn entries(
     let first = after.unwrap_or(request.offset());
     let skip = usize::try_from(first).unwrap_or(usize::MAX);
     let count = usize::try_from(request.per_page).unwrap_or(0);
-    let reading = app.ports.backup_reader.entries(&backup, path.trim_matches('/'), skip, count);
+    let reading = app.ports.backup_reader.entries(caller, &backup, path.trim_matches('/'), skip, count);
     let (items, total) = while_waited_for(caller, reading).await?;
     let total = i64::try_from(total).unwrap_or(i64::MAX);
     let end = first.saturating_add(items.len() as i64);
@@ -52,7 +52,7 @@ pub async fn entries(
 /// Entries anywhere in the backup whose name contains the text, and whether there are more.
 pub async fn search(app: &App, caller: &Caller, id: BackupId, text: &str) -> Result<(Vec<EntryItem>, bool)> {
     let backup = present(show(app, caller, id).await?)?;
-    let reading = app.ports.backup_reader.search(&backup, text, SEARCH_ENTRIES + 1);
+    let reading = app.ports.backup_reader.search(caller, &backup, text, SEARCH_ENTRIES + 1);
     let mut found = while_waited_for(caller, reading).await?;
     let is_cut = found.len() > SEARCH_ENTRIES;
     found.truncate(SEARCH_ENTRIES);
@@ -62,7 +62,7 @@ pub async fn search(app: &App, caller: &Caller, id: BackupId, text: &str) -> Res
 /// A folder of the backup as a tar archive.
 pub async fn download_folder(app: &App, caller: &Caller, id: BackupId, path: &str) -> Result<Download> {
     let backup = present(show(app, caller, id).await?)?;
-    let download = while_waited_for(caller, app.ports.backup_reader.download_folder(&backup, path)).await?;
+    let download = while_waited_for(caller, app.ports.backup_reader.download_folder(caller, &backup, path)).await?;
     note_download(app, caller, id, path).await?;
     Ok(download)
 }
@@ -83,7 +83,7 @@ async fn note_download(app: &App, caller: &Caller, id: BackupId, what: &str) -> 
 
 pub async fn download(app: &App, caller: &Caller, id: BackupId, entry: Option<&str>) -> Result<Download> {
     let backup = present(show(app, caller, id).await?)?;
-    let download = while_waited_for(caller, app.ports.backup_reader.download(&backup, entry)).await?;
+    let download = while_waited_for(caller, app.ports.backup_reader.download(caller, &backup, entry)).await?;
     note_download(app, caller, id, entry.unwrap_or("whole")).await?;
     Ok(download)
 }

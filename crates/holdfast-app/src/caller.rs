@@ -1,11 +1,11 @@
 //! The caller of a use case: the user and what they may do.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use holdfast_core::clock;
 use holdfast_core::ids::UserId;
 use holdfast_core::scope::ScopeSet;
+use holdfast_core::{clock, random};
 pub use holdfast_store::audit::Origin;
 use tokio_util::sync::CancellationToken;
 
@@ -23,8 +23,8 @@ pub struct Caller {
     pub expected: Expected,
     /// Set if they only want to know what a use case would do.
     pub dry_run: Option<DryRun>,
-    /// The key under which this caller's runs and checks are counted.
-    pub(crate) limit_key: LimitKey,
+    /// The key under which this caller's runs, checks, event streams and downloads are counted.
+    pub limit_key: LimitKey,
 }
 
 /// Which version of a resource a request is about.
@@ -72,9 +72,9 @@ impl Expected {
     }
 }
 
-/// What a limit on runs and checks is counted for.
+/// What a limit is counted for: a token cannot use up what others of its user need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum LimitKey {
+pub enum LimitKey {
     Token(i64),
     Session(i64),
     /// The operator, acting for this user.
@@ -108,9 +108,33 @@ pub struct Context {
     pub base_url: String,
     /// Cancelled when the client disconnects.
     pub gone: CancellationToken,
+    /// What the client was let in with, once it was.
+    pub shown: Arc<OnceLock<Credential>>,
+}
+
+/// The digest of what a client is let in with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    Token([u8; 32]),
+    Session([u8; 32]),
+}
+
+impl Credential {
+    pub fn token(token: &str) -> Self {
+        Self::Token(random::digest(token))
+    }
+
+    pub fn session(secret: &str) -> Self {
+        Self::Session(random::digest(secret))
+    }
 }
 
 impl Context {
+    /// Remembers what the client was let in with, so that it can be checked again while a long response is sent.
+    pub fn show(&self, credential: Credential) {
+        self.shown.get_or_init(|| credential);
+    }
+
     pub fn origin(&self, actor: &str) -> Origin {
         Origin {
             actor: actor.to_owned(),

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::refusal::Conflict;
 use crate::{App, AppError, Result};
 
-/// How many keys a user may have used within the time that they are kept: far more than scripts need, and a bound for
+/// How many keys a token may have used within the time that they are kept: far more than scripts need, and a bound for
 /// the table.
 const MOST_KEYS: i64 = 10_000;
 
@@ -43,12 +43,12 @@ pub fn request_id(parts: &[&[u8]]) -> String {
     random::hex(&hash.finalize())
 }
 
-/// Records the key of a request before it is executed.
-pub async fn begin(app: &App, user: UserId, key: &str, request: &str) -> Result<Begun> {
+/// Records the key of a request, and who uses it, before the request is executed.
+pub async fn begin(app: &App, (user, actor): (UserId, &str), key: &str, request: &str) -> Result<Begun> {
     let mut tx = app.store.begin().await?;
     idempotency::delete_expired(&mut tx, user, key, later(app.now(), -KEPT_SECS)).await?;
-    if let Some(id) = idempotency::insert(&mut tx, user, key, request, app.now()).await? {
-        if idempotency::count(&mut tx, user).await? > MOST_KEYS {
+    if let Some(id) = idempotency::insert(&mut tx, (user, actor), key, request, app.now()).await? {
+        if idempotency::count(&mut tx, (user, actor)).await? > MOST_KEYS {
             return Err(AppError::Conflict(Conflict::TooManyKeys));
         }
         tx.commit().await?;

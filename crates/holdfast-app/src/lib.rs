@@ -9,11 +9,11 @@ mod cancellation;
 mod checks;
 mod dry_run;
 mod error;
-mod event_streams;
 mod identity_providers;
 mod limiter;
 mod mailer;
 mod passwords;
+mod places;
 mod token_cache;
 mod worker_checks;
 
@@ -54,11 +54,11 @@ pub use access::{Owned, version};
 pub use app::{App, Limits, Ports};
 pub use authentication::{authenticate, is_accepted, require_scope};
 pub use backup_reader::{BackupReader, Download, EntryItem};
-pub use caller::{Caller, Context, DryRun, DryRunReport, Expected, Origin};
+pub use caller::{Caller, Context, Credential, DryRun, DryRunReport, Expected, LimitKey, Origin};
 pub use checks::Check;
 pub use error::{AppError, Outage, OutageCause, Resource};
-pub use event_streams::{STREAMS, StreamSlot};
 pub use mailer::{Mail, Mailer};
+pub use places::{Place, Places, Sharing};
 
 /// The result of every use case.
 pub type Result<T, E = AppError> = std::result::Result<T, E>;

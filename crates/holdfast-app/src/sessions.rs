@@ -5,7 +5,7 @@ use holdfast_core::clock;
 use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
 use holdfast_core::scope::ScopeSet;
-use holdfast_core::{Secret, limits, random, run};
+use holdfast_core::{Secret, Timestamp, limits, random, run};
 use holdfast_store::Tx;
 use holdfast_store::sessions::{self, NewSession, SessionRow};
 use holdfast_store::users::{self, UserRow};
@@ -49,9 +49,8 @@ pub(crate) async fn start(app: &App, tx: &mut Tx, user: UserId, device: &str, or
 pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller, UserRow)> {
     let (digest, now) = (random::digest(session), app.now());
     let mut tx = app.store.read().await?;
-    let (user, seen) = sessions::find_user(&mut tx, &digest, now).await?.ok_or(AppError::Unauthenticated)?;
-    let row = users::find(&mut tx, user).await?.filter(|row| row.suspended_at.is_none());
-    let row = row.ok_or(AppError::Unauthenticated)?;
+    let (row, seen) = find_user(&mut tx, &digest, now).await?.ok_or(AppError::Unauthenticated)?;
+    let user = row.id;
     drop(tx);
     if now.as_second() - seen.as_second() >= SEEN_EVERY_SECS {
         // A database that cannot be written to must not keep anybody from reading.
@@ -71,6 +70,18 @@ pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller,
         limit_key: LimitKey::Session(user.0),
     };
     Ok((caller, row))
+}
+
+/// The user who is signed in with this session, and when it was last used.
+async fn find_user(tx: &mut Tx, digest: &[u8; 32], now: Timestamp) -> Result<Option<(UserRow, Timestamp)>> {
+    let Some((user, seen)) = sessions::find_user(tx, digest, now).await? else { return Ok(None) };
+    let row = users::find(tx, user).await?.filter(|row| row.suspended_at.is_none());
+    Ok(row.map(|row| (row, seen)))
+}
+
+/// Whether somebody is still signed in with this session.
+pub(crate) async fn is_valid(app: &App, digest: &[u8; 32]) -> Result<bool> {
+    Ok(find_user(&mut app.store.read().await?, digest, app.now()).await?.is_some())
 }
 
 async fn note_seen(app: &App, digest: &[u8; 32], origin: &Origin) -> Result<()> {

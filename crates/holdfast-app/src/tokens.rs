@@ -29,7 +29,7 @@ pub async fn list(app: &App, user: UserId) -> Result<Vec<TokenRow>> {
 
 pub async fn create(app: &App, user: UserId, origin: &Origin, request: &TokenRequest) -> Result<Secret> {
     let mut errors = Errors::default();
-    let name = rules::line(&mut errors, "name", &request.name, limits::TEXT_CHARS);
+    let name = rules::label(&mut errors, "name", &request.name, limits::TEXT_CHARS);
     if request.scopes.is_empty() {
         errors.add("scopes", Rule::NoItems);
     }

@@ -6,6 +6,8 @@ use std::io::Write;
 use holdfast_core::audit::AuditAction;
 use holdfast_core::destination::DestinationSpec;
 use holdfast_core::ids::UserId;
+use holdfast_core::limits;
+use holdfast_core::run::stored_line;
 use holdfast_store::transfer::{self, Contents, Taken};
 use holdfast_store::{StoreError, ssh_keys, users};
 use serde::Deserialize;
@@ -43,6 +45,9 @@ impl Document {
         let document = serde_json::from_slice(bytes).map_err(|error| AppError::Conflict(damaged(error)));
         let mut document: Self = document?;
         transfer::upgrade(&mut document.contents);
+        for told in [&mut document.made_by, &mut document.made_at] {
+            *told = stored_line(told).chars().take(limits::TEXT_CHARS).collect();
+        }
         Ok(document)
     }
 
@@ -160,7 +165,7 @@ pub async fn import(app: &App, origin: &Origin, document: &Document, manner: Imp
         }
     }
     let paused_at = manner.is_paused.then(|| app.now());
-    let taken = transfer::write(&mut tx, &document.contents, manner.keep_ids, paused_at).await?;
+    let taken = transfer::write(&mut tx, &document.contents, manner.keep_ids, paused_at, app.now()).await?;
     let detail = format!("{} accounts, written {} by {}", taken.users.len(), document.made_at, document.made_by);
     app.audit_as(&mut tx, None, origin, AuditAction::InstallationImported, &detail).await?;
     tx.commit().await?;

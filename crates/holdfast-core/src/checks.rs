@@ -21,6 +21,11 @@ impl FieldSpec {
         rules::required_line(errors, self.name, &self.text(input), self.max_chars(), current)
     }
 
+    /// A label that is required on create and may be omitted from an update.
+    pub fn required_label(&self, errors: &mut Errors, input: &Input, current: Option<&str>) -> Checked<String> {
+        rules::required_label(errors, self.name, &self.text(input), self.max_chars(), current)
+    }
+
     /// An optional line; `is_good` checks its format.
     pub fn optional_line(
         &self,

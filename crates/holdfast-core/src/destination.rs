@@ -165,11 +165,12 @@ impl DestinationSpec {
         }
     }
 
-    /// Whether the stored settings are usable; an import accepts nothing else.
+    /// Whether a request could have created the stored settings; an import accepts nothing else.
     pub fn is_sound(&self) -> bool {
         match self {
             Self::Local(_) => true,
-            Self::S3(settings) | Self::CustomS3(settings) => settings.is_sound(),
+            Self::S3(settings) => settings.is_sound(false),
+            Self::CustomS3(settings) => settings.is_sound(true),
             Self::Sftp(settings) => settings.is_sound(),
         }
     }
@@ -285,7 +286,7 @@ impl DestinationDraft {
 
     pub fn check(input: &Input, current: Option<&CurrentDestination>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
-        let label = LABEL.required_line(&mut errors, input, current.map(|was| &*was.label));
+        let label = LABEL.required_label(&mut errors, input, current.map(|was| &*was.label));
         let was = current.map(|was| was.spec.kind());
         let kind = KIND.required_choice(&mut errors, input, was, DestinationKind::parse);
         let checked = kind.map(|kind| DestinationSpec::check(&mut errors, input, kind, current.map(|was| &was.spec)));

@@ -7,6 +7,7 @@ pub mod anomaly;
 pub mod audit;
 pub mod backup;
 pub mod changes;
+pub mod characters;
 mod checks;
 pub mod clock;
 pub mod content;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use crate::characters::is_hidden;
 use crate::limits;
 
 /// An IP address or a host name of letters, digits, hyphens, underscores and dots. It cannot be taken for an option or
@@ -30,7 +31,7 @@ fn looks_like_a_bad_ipv4(name: &str) -> bool {
 
 pub fn is_email(text: &str) -> bool {
     let Some((local, domain)) = text.rsplit_once('@') else { return false };
-    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"<>()[]\\,;:\"@".contains(c);
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !is_hidden(c) && !"<>()[]\\,;:\"@".contains(c);
     text.len() <= 254
         && (1..=64).contains(&local.len())
         && local.chars().all(plain)

@@ -141,6 +141,8 @@ refusals! {
         MaxItems { max: usize } = "max-items", "The {name} field must not have more than {max} items.";
         NoItems = "no-items", "The {name} field must have at least 1 items.";
         ControlCharacters = "control-characters", "The {name} field must not contain control characters.";
+        HiddenCharacters = "hidden-characters",
+            "The {name} field must not contain invisible characters or ones that change the direction of text.";
         Url = "url", "The {name} field must be a valid URL.";
         Email = "email", "The {name} field must be a valid email address.";
         Host = "host", "The {name} field must be a valid IP address or host name.";

@@ -3,6 +3,7 @@
 
 use unicode_normalization::UnicodeNormalization as _;
 
+use crate::characters::is_hidden;
 use crate::input::{Errors, Field};
 use crate::limits;
 use crate::refusal::Rule;
@@ -18,6 +19,17 @@ pub fn required(errors: &mut Errors, field: &str) {
 /// A line of text: trimmed, not empty, within its length, without control characters.
 pub fn line(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> Checked<String> {
     text(errors, field, value, max_chars, |c| c.is_control())
+}
+
+/// A line by which people recognise something. No two labels may look the same or be mistaken for something else because
+/// of characters that cannot be seen. Names from other systems can have such characters, and are lines.
+pub fn label(errors: &mut Errors, field: &str, value: &str, max_chars: usize) -> Checked<String> {
+    let label = line(errors, field, value, max_chars)?;
+    if label.contains(is_hidden) {
+        errors.add(field, Rule::HiddenCharacters);
+        return None;
+    }
+    Some(label)
 }
 
 /// A name from another system, taken as it is: leading and trailing spaces belong to it.
@@ -63,6 +75,30 @@ pub fn required_line(
     max_chars: usize,
     current: Option<&str>,
 ) -> Checked<String> {
+    required_text(errors, field, input, current, |errors, value| line(errors, field, value, max_chars))
+}
+
+/// A label that is required on create. One that an update does not change is not checked again.
+pub fn required_label(
+    errors: &mut Errors,
+    field: &str,
+    input: &Field<String>,
+    max_chars: usize,
+    current: Option<&str>,
+) -> Checked<String> {
+    required_text(errors, field, input, current, |errors, value| match current {
+        Some(current) if current == value => Some(value.to_owned()),
+        Some(_) | None => label(errors, field, value, max_chars),
+    })
+}
+
+fn required_text(
+    errors: &mut Errors,
+    field: &str,
+    input: &Field<String>,
+    current: Option<&str>,
+    check: impl FnOnce(&mut Errors, &str) -> Checked<String>,
+) -> Checked<String> {
     match input {
         Field::Absent if current.is_some() => current.map(str::to_owned),
         Field::Absent | Field::Null => {
@@ -73,7 +109,7 @@ pub fn required_line(
             errors.add(field, Rule::Text);
             None
         }
-        Field::Value(value) => line(errors, field, value, max_chars),
+        Field::Value(value) => check(errors, value),
     }
 }
 
@@ -264,5 +300,22 @@ mod tests {
         assert!(line(&mut errors, "label", "a\r\nBcc: x", 255).is_none());
         assert!(paragraph(&mut errors, "description", "two\nlines", 255).is_some());
         assert!(paragraph(&mut errors, "description", "nul\0", 255).is_none());
+    }
+
+    #[test]
+    fn labels_have_no_hidden_characters_unless_they_had_them_before() {
+        let old = "nightly\u{202e}txt.exe";
+        let mut errors = Errors::default();
+        assert!(label(&mut errors, "label", old, 255).is_none());
+        assert_eq!(
+            messages(&errors, "label"),
+            ["The label field must not contain invisible characters or ones that change the direction of text."]
+        );
+        let mut errors = Errors::default();
+        assert!(label(&mut errors, "label", "שרת 👩\u{200d}👧", 255).is_some());
+        assert!(required_label(&mut errors, "label", &Field::Value(old.into()), 255, Some(old)).is_some());
+        assert!(line(&mut errors, "source_path", old, 255).is_some(), "a path is what it is");
+        assert!(errors.is_empty());
+        assert!(required_label(&mut errors, "label", &Field::Value("b\u{200b}".into()), 255, Some(old)).is_none());
     }
 }

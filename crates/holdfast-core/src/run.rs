@@ -1,5 +1,6 @@
 //! Runs: one execution of a backup, a restore, a verification or a check.
 
+use crate::characters::turns_text;
 use crate::ids::{BackupId, DestinationId, ServerId, StreamId, TaskId};
 use crate::limits;
 
@@ -452,8 +453,7 @@ impl FailureCode {
 /// Text from elsewhere, made safe to store: control characters are replaced, so that a line stays one line, and so are
 /// characters that change the direction of text, so that it reads as it is. It is truncated to the length of a line.
 pub fn stored_line(text: &str) -> String {
-    let is_turning = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let is_odd = |c: char| (c.is_control() && c != '\t') || is_turning(c);
+    let is_odd = |c: char| (c.is_control() && c != '\t') || turns_text(c);
     let clean = text.chars().map(|c| if is_odd(c) { '\u{fffd}' } else { c });
     clean.take(limits::LINE_CHARS).collect()
 }

@@ -104,7 +104,7 @@ impl ServerDraft {
     pub fn check(input: &Input, current: Option<&CurrentServer>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;
-        let label = LABEL.required_line(e, input, current.map(|was| &*was.label));
+        let label = LABEL.required_label(e, input, current.map(|was| &*was.label));
         let host = HOST.required_line(e, input, current.map(|was| &*was.host));
         if host.as_deref().is_some_and(|host| !network::is_host(host)) {
             e.add(HOST.name, Rule::Host);

@@ -72,16 +72,25 @@ impl StreamKind {
 
     fn check_value(self, errors: &mut Errors, value: &str) -> Option<Secret> {
         let value = rules::line(errors, VALUE.name, value, VALUE.max_chars())?;
-        let (good, rule) = match self {
-            Self::Email => (network::is_email(&value), Rule::Email),
-            Self::Discord | Self::Slack | Self::Teams => (network::is_web_url(&value), Rule::Url),
-            Self::Pushover => (is_pushover_key(&value), Rule::PushoverKey),
-        };
-        if !good {
+        if !self.is_value(&value) {
+            let rule = match self {
+                Self::Email => Rule::Email,
+                Self::Discord | Self::Slack | Self::Teams => Rule::Url,
+                Self::Pushover => Rule::PushoverKey,
+            };
             errors.add(VALUE.name, rule);
             return None;
         }
         Some(Secret::new(value))
+    }
+
+    /// Whether messages of this kind can be addressed to it.
+    pub fn is_value(self, value: &str) -> bool {
+        match self {
+            Self::Email => network::is_email(value),
+            Self::Discord | Self::Slack | Self::Teams => network::is_web_url(value),
+            Self::Pushover => is_pushover_key(value),
+        }
     }
 
     /// The field of a second secret that streams of this type may have, and what it must look like.
@@ -99,7 +108,7 @@ impl StreamKind {
 }
 
 /// Pushover's user, group and application keys are 30 letters and digits.
-fn is_pushover_key(text: &str) -> bool {
+pub fn is_pushover_key(text: &str) -> bool {
     text.len() == 30 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
@@ -152,7 +161,7 @@ impl StreamDraft {
     pub fn check(input: &Input, current: Option<&CurrentStream>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;
-        let label = LABEL.required_line(e, input, current.map(|was| &*was.label));
+        let label = LABEL.required_label(e, input, current.map(|was| &*was.label));
         let kind = KIND.required_choice(e, input, current.map(|was| was.kind), StreamKind::parse_input);
         let flags = flags(e, input);
         let on_success = ON_SUCCESS.checked_switch(e, &flags, current.is_some_and(|was| was.on_success));

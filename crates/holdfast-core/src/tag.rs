@@ -41,7 +41,7 @@ impl TagDraft {
     pub fn check(input: &Input, current: Option<&TagDraft>) -> Result<Self, Errors> {
         let mut errors = Errors::default();
         let e = &mut errors;
-        let label = LABEL.required_line(e, input, current.map(|was| &*was.label));
+        let label = LABEL.required_label(e, input, current.map(|was| &*was.label));
         let description = DESCRIPTION.optional_paragraph(e, input, current.and_then(|was| was.description.clone()));
         let was = current.and_then(|was| was.colour.clone());
         let colour = rules::optional_text(e, COLOUR.name, &COLOUR.text(input), was, colour);
@@ -53,9 +53,13 @@ impl TagDraft {
 }
 
 /// `#rgb` or `#rrggbb`.
-fn colour(errors: &mut Errors, text: &str) -> Option<String> {
+pub fn is_colour(text: &str) -> bool {
     let digits = text.strip_prefix('#').unwrap_or_default();
-    if matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn colour(errors: &mut Errors, text: &str) -> Option<String> {
+    if is_colour(text) {
         return Some(text.to_owned());
     }
     errors.add(COLOUR.name, Rule::Format);

@@ -79,7 +79,15 @@ impl TaskSpec {
     /// Reads what `write` wrote, if it is valid; an import accepts nothing else.
     pub fn read_sound(stored: &Input) -> Option<Self> {
         let is_sound = SourceSpec::is_sound(stored) && Schedule::is_sound(stored) && Storage::is_sound(stored);
-        Self::read(stored).filter(|_| is_sound)
+        Self::read(stored).filter(|spec| is_sound && spec.passes_checks())
+    }
+
+    /// Whether a request could have created it. A schedule that an older version accepted may be refused by now.
+    fn passes_checks(&self) -> bool {
+        let (mut errors, input) = (Errors::default(), self.write());
+        let source = SourceSpec::check(&mut errors, &input, None);
+        let storage = Storage::check(&mut errors, &input, None);
+        errors.is_empty() && source.as_ref() == Some(&self.source) && storage == self.storage
     }
 }
 
@@ -157,7 +165,7 @@ impl TaskDraft {
         let spec = current.map(|was| &was.spec);
         let server = SERVER.required_id(errors, input, current.map(|was| was.server.0));
         let destination = DESTINATION.required_id(errors, input, current.map(|was| was.destination.0));
-        let label = LABEL.required_line(errors, input, current.map(|was| &*was.label));
+        let label = LABEL.required_label(errors, input, current.map(|was| &*was.label));
         let was = current.and_then(|was| was.description.clone());
         let description = DESCRIPTION.optional_paragraph(errors, input, was);
         let source = SourceSpec::check(errors, input, spec.map(|was| &was.source));

@@ -45,7 +45,7 @@ pub struct UserDraft {
 impl UserDraft {
     pub fn check(name: &str, email: &str, timezone: &str, is_admin: bool) -> Result<Self, Errors> {
         let mut errors = Errors::default();
-        let name = rules::line(&mut errors, "name", name, limits::TEXT_CHARS);
+        let name = rules::label(&mut errors, "name", name, limits::TEXT_CHARS);
         let email = normal_email(email);
         if !network::is_email(&email) {
             errors.add("email", Rule::Email);
@@ -58,6 +58,23 @@ impl UserDraft {
             _ => Err(errors),
         }
     }
+}
+
+/// What hashing a password costs: 19 MiB and two passes, the least that OWASP recommends for argon2id.
+pub const HASH_MEMORY_KIB: u32 = 19 * 1024;
+pub const HASH_PASSES: u32 = 2;
+pub const HASH_LANES: u32 = 1;
+
+/// Whether this is the hash of a password as we write it. A hash says itself how much work checking a password against it
+/// takes, so one from elsewhere could demand any amount.
+pub fn is_password_hash(text: &str) -> bool {
+    let head = format!("$argon2id$v=19$m={HASH_MEMORY_KIB},t={HASH_PASSES},p={HASH_LANES}$");
+    let is_base64 = |part: &str| {
+        (16..=86).contains(&part.len())
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
+    };
+    let parts = text.strip_prefix(&head).and_then(|rest| rest.split_once('$'));
+    parts.is_some_and(|(salt, hash)| is_base64(salt) && is_base64(hash))
 }
 
 pub fn check_password(password: &Secret) -> Result<(), Errors> {
@@ -86,6 +103,21 @@ mod tests {
     #[test]
     fn the_avatar_does_not_depend_on_the_spelling_of_the_address() {
         assert_eq!(avatar_url("Ada@Example.org"), avatar_url(" ada@example.org"));
+    }
+
+    #[test]
+    fn a_password_hash_cannot_demand_more_work_than_ours() {
+        let hash =
+            |cost: &str| format!("$argon2id$v=19${cost}$c29tZSByYW5kb20gc2FsdA$/gYqzZJgiqTgyPFSLfyP1Ew+qs4P7YFqzkRJH7");
+        assert!(is_password_hash(&hash("m=19456,t=2,p=1")));
+        let costs = ["m=4194304,t=2,p=1", "m=19456,t=4000000,p=1", "m=19456,t=2,p=16", "m=19456,t=2,p=1,keyid=a", ""];
+        for cost in costs {
+            assert!(!is_password_hash(&hash(cost)), "{cost}");
+        }
+        let short = "$argon2id$v=19$m=19456,t=2,p=1$$";
+        for other in ["", "x", "$2b$12$abc", short, "$argon2d$v=19$m=19456,t=2,p=1$c29tZSByYW5kb20gc2FsdA$abc"] {
+            assert!(!is_password_hash(other), "{other}");
+        }
     }
 
     #[test]

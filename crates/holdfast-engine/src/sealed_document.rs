@@ -10,6 +10,10 @@ use crate::error::{EngineError, Result};
 
 /// The size limit of a document, which is held in memory; none of ours comes near it.
 const LIMIT: u64 = 1 << 30;
+/// How much a document may expand to, relative to its size. Real ones shrink to a fiftieth at most, because they are
+/// full of digests and ids. A small file that expands to a gigabyte was made to exhaust the memory.
+const FREE: u64 = 16 << 20;
+const MOST_EXPANSION: u64 = 200;
 const LEVEL: i32 = 6;
 
 fn damaged(error: &io::Error) -> EngineError {
@@ -29,7 +33,12 @@ impl Packer {
     }
 
     pub fn finish(self) -> Result<Vec<u8>> {
-        self.encoder.finish().map_err(|error| internal(&error))
+        let packed = self.encoder.finish().map_err(|error| internal(&error))?;
+        // Refuse to write what could not be read again.
+        if self.taken > limit(packed.len()) {
+            return Err(EngineError::new(FailureCode::TooLarge, "The document is too large."));
+        }
+        Ok(packed)
     }
 }
 
@@ -48,15 +57,20 @@ impl io::Write for Packer {
     }
 }
 
+/// The size limit of a document that takes this much when it is compressed.
+fn limit(packed: usize) -> u64 {
+    LIMIT.min(FREE + (packed as u64).saturating_mul(MOST_EXPANSION))
+}
+
 fn internal(error: &io::Error) -> EngineError {
     EngineError::new(FailureCode::Internal, error.to_string())
 }
 
 pub fn expand(packed: &[u8]) -> Result<Vec<u8>> {
-    let mut plain = Vec::new();
+    let (mut plain, limit) = (Vec::new(), limit(packed.len()));
     let decoder = decompress(packed, WINDOW_LOG).map_err(|error| damaged(&error))?;
-    decoder.take(LIMIT + 1).read_to_end(&mut plain).map_err(|error| damaged(&error))?;
-    if plain.len() as u64 > LIMIT {
+    decoder.take(limit + 1).read_to_end(&mut plain).map_err(|error| damaged(&error))?;
+    if plain.len() as u64 > limit {
         return Err(EngineError::corrupt("This file expands to more than a document may hold."));
     }
     Ok(plain)
@@ -106,5 +120,12 @@ mod tests {
     fn what_was_compressed_expands_and_rubbish_does_not() {
         assert_eq!(expand(&packed(b"abc")).unwrap(), b"abc");
         assert!(expand(b"abc").is_err());
+    }
+
+    #[test]
+    fn a_small_file_does_not_expand_to_fill_the_memory() {
+        let bomb = zstd::encode_all(io::repeat(b' ').take(256 << 20), 1).unwrap();
+        assert!(bomb.len() < 64 << 10, "{}", bomb.len());
+        assert_eq!(expand(&bomb).unwrap_err().code, FailureCode::Corrupt);
     }
 }

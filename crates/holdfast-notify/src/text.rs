@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
+use holdfast_core::characters::turns_text;
 use holdfast_core::figures::size;
 
 /// Removes from foreign text what could change how the rest is shown: control characters become spaces, and those that
 /// change the text direction are dropped. Line breaks stay if `lines` is true.
 pub(crate) fn clean(text: &str, lines: bool) -> String {
-    let is_turning = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
-    let kept = text.chars().filter(|c| !is_turning(*c));
+    let kept = text.chars().filter(|c| !turns_text(*c));
     kept.map(|c| if c.is_control() && !(lines && c == '\n') { ' ' } else { c }).collect()
 }
 

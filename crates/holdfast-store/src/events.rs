@@ -53,8 +53,15 @@ pub async fn is_complete_after(tx: &mut Tx, place: EventPosition) -> Result<bool
     Ok(place <= end && (is_known || place == end))
 }
 
-/// The next events of a user behind `place`.
-pub async fn list(tx: &mut Tx, owner: UserId, place: EventPosition, limit: i64) -> Result<Vec<EventRow>> {
+/// The next events of a user behind `place`, about these subjects.
+pub async fn list(
+    tx: &mut Tx,
+    owner: UserId,
+    subjects: &[&'static str],
+    place: EventPosition,
+    limit: i64,
+) -> Result<Vec<EventRow>> {
+    let subjects = subjects.join("', '");
     // Events of transactions that are under way may still come before others.
     let settled = match tx.backend() {
         Backend::Postgres(_) => " AND position < pg_snapshot_xmin(pg_current_snapshot())::text::bigint",
@@ -62,7 +69,7 @@ pub async fn list(tx: &mut Tx, owner: UserId, place: EventPosition, limit: i64) 
     };
     let sql = format!(
         "SELECT id, position, subject, subject_id, kind, status, task_id, at FROM events
-         WHERE user_id = $1 AND (position, id) > ($2, $3){settled} ORDER BY position, id LIMIT $4"
+         WHERE user_id = $1 AND (position, id) > ($2, $3) AND subject IN ('{subjects}'){settled} ORDER BY position, id LIMIT $4"
     );
     fetch_all!(tx, EventRow, sqlx::AssertSqlSafe(sql.clone()), owner.0, place.position, place.id, limit)
 }

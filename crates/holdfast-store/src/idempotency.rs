@@ -24,17 +24,24 @@ pub async fn delete_expired(tx: &mut Tx, user: UserId, key: &str, before: Timest
     execute!(tx, sql, user.0, key, DbTime(before)).map(drop)
 }
 
-/// Records a key. Returns `None` if it was used before.
-pub async fn insert(tx: &mut Tx, user: UserId, key: &str, request: &str, now: Timestamp) -> Result<Option<i64>> {
+/// Records a key, and who used it. Returns `None` if it was used before.
+pub async fn insert(
+    tx: &mut Tx,
+    (user, actor): (UserId, &str),
+    key: &str,
+    request: &str,
+    now: Timestamp,
+) -> Result<Option<i64>> {
     let row = fetch_optional!(
         tx,
         (i64,),
-        "INSERT INTO idempotency_keys (user_id, key, request, created_at) VALUES ($1, $2, $3, $4)
+        "INSERT INTO idempotency_keys (user_id, key, request, created_at, actor) VALUES ($1, $2, $3, $4, $5)
          ON CONFLICT (user_id, key) DO NOTHING RETURNING id",
         user.0,
         key,
         request,
-        DbTime(now)
+        DbTime(now),
+        actor
     )?;
     Ok(row.map(|(id,)| id))
 }
@@ -49,8 +56,9 @@ pub async fn find(tx: &mut Tx, user: UserId, key: &str) -> Result<Option<KeyRow>
     )
 }
 
-pub async fn count(tx: &mut Tx, user: UserId) -> Result<i64> {
-    fetch_scalar!(tx, i64, "SELECT COUNT(*) FROM idempotency_keys WHERE user_id = $1", user.0)
+pub async fn count(tx: &mut Tx, (user, actor): (UserId, &str)) -> Result<i64> {
+    let sql = "SELECT COUNT(*) FROM idempotency_keys WHERE user_id = $1 AND actor = $2";
+    fetch_scalar!(tx, i64, sql, user.0, actor)
 }
 
 /// Records the response. It is sealed, because some responses hold secrets.

@@ -26,13 +26,13 @@ pub(crate) fn task(text: &str) -> Option<TaskSpec> {
     TaskSpec::read(&decode(text)?)
 }
 
-/// Whether a task's specification from a document is valid enough to be imported.
-pub(crate) fn is_sound_task(text: &str) -> bool {
-    decode(text).and_then(|stored| TaskSpec::read_sound(&stored)).is_some()
+/// A task's specification from a document as it is stored here; `None` if no request could have created it.
+pub(crate) fn sound_task(text: &str) -> Option<String> {
+    encode(&TaskSpec::read_sound(&decode(text)?)?.write()).ok()
 }
 
-pub(crate) fn is_sound_destination(text: &str) -> bool {
-    destination(text).is_some_and(|spec| spec.is_sound())
+pub(crate) fn sound_destination(text: &str) -> Option<String> {
+    encode(&destination(text).filter(DestinationSpec::is_sound)?.write()).ok()
 }
 
 pub(crate) fn destination(text: &str) -> Option<DestinationSpec> {

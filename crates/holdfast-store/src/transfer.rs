@@ -1,6 +1,8 @@
 //! Exports everything that belongs to a user, or to a whole installation, as rows, and imports such rows. Secrets are
 //! exported in plain text; the import seals them again.
 
+mod checks;
+mod consistency;
 mod older;
 mod tables;
 
@@ -12,6 +14,7 @@ use holdfast_core::{Secret, Timestamp, clock, random};
 use serde_json::{Map, Value};
 use sqlx::{QueryBuilder, Row as _};
 
+use self::checks::{MAX_ID, MAX_TOTAL_BYTES};
 use self::tables::{ColumnKind, TABLES, Table};
 use crate::sealing::SealContext;
 use crate::statement::{Statement as _, decode_one};
@@ -73,7 +76,7 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
         table.has_id.then_some("id").into_iter().chain(table.columns.iter().map(|(name, _)| *name)).collect();
     let kinds: Vec<ColumnKind> = table
         .has_id
-        .then_some(ColumnKind::Int)
+        .then_some(ColumnKind::Within(1, MAX_ID))
         .into_iter()
         .chain(table.columns.iter().map(|(_, kind)| *kind))
         .collect();
@@ -91,10 +94,10 @@ async fn read_piece(tx: &mut Tx, table: &Table, owner: Option<UserId>, after: i6
         query.build().all(conn).await.and_then(|rows| {
             rows.iter().map(|row| {
                 kinds.iter().enumerate().map(|(place, kind)| Ok(match kind {
-                    ColumnKind::Text | ColumnKind::Word(_) | ColumnKind::Spec(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
-                    ColumnKind::Int | ColumnKind::Within(..) | ColumnKind::Time | ColumnKind::Ref(_) | ColumnKind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
+                    ColumnKind::Word(_) | ColumnKind::Shown(_) | ColumnKind::Spec(_) => row.try_get::<Option<String>, _>(place)?.map(Cell::Text),
+                    ColumnKind::Within(..) | ColumnKind::Past | ColumnKind::Time | ColumnKind::Ref(_) | ColumnKind::Own => row.try_get::<Option<i64>, _>(place)?.map(Cell::Int),
                     ColumnKind::Bool => row.try_get::<Option<bool>, _>(place)?.map(Cell::Bool),
-                    ColumnKind::Bytes | ColumnKind::Sealed => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
+                    ColumnKind::Bytes(_) | ColumnKind::Sealed(_) => row.try_get::<Option<Vec<u8>>, _>(place)?.map(Cell::Bytes),
                 })).collect()
             }).collect::<std::result::Result<Vec<Vec<Option<Cell>>>, sqlx::Error>>()
         })
@@ -139,7 +142,7 @@ async fn open_row(
             Some(Cell::Text(text)) => text.into(),
             Some(Cell::Int(number)) => number.into(),
             Some(Cell::Bool(is)) => is.into(),
-            Some(Cell::Bytes(bytes)) if matches!(kind, ColumnKind::Sealed) => {
+            Some(Cell::Bytes(bytes)) if matches!(kind, ColumnKind::Sealed(_)) => {
                 let homeless = || StoreError::Broken(format!("a secret of {} belongs to nobody", table.name));
                 let (row, user) = place.ok_or_else(homeless)?;
                 let place = SealContext { table: table.name, column: name, row, user: UserId(user) };
@@ -180,15 +183,24 @@ pub async fn is_empty(tx: &mut Tx) -> Result<bool> {
 
 /// Imports rows. With `keep_ids`, which needs an empty installation, they keep their ids; otherwise they get new ones,
 /// and references to them are adjusted. With `paused_at`, every imported task is paused.
-pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: Option<Timestamp>) -> Result<Taken> {
+pub async fn write(
+    tx: &mut Tx,
+    contents: &Contents,
+    keep_ids: bool,
+    paused_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Taken> {
     let foreign = contents.keys().find(|name| TABLES.iter().all(|table| table.name != name.as_str()));
     if let Some(name) = foreign {
         return Err(StoreError::Broken(format!("{name} is unknown here: this was written by a newer Holdfast")));
     }
+    if consistency::total_bytes(contents) > MAX_TOTAL_BYTES {
+        return Err(StoreError::Broken("the backups are larger than any storage".to_owned()));
+    }
     if keep_ids {
         execute!(tx, "DELETE FROM users WHERE is_admin AND password_hash IS NULL")?;
     }
-    let mut writer = Writer { keep_ids, ids: HashMap::new(), owners: HashMap::new(), taken: Taken::default() };
+    let mut writer = Writer { keep_ids, now, ids: HashMap::new(), owners: HashMap::new(), taken: Taken::default() };
     for table in TABLES {
         // Settings of one installation must not change another that is in use.
         if table.owned.is_none() && !keep_ids {
@@ -208,6 +220,11 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
                     (SELECT 1 FROM backup_copies c WHERE c.backup_id = b.id AND c.position = 0))";
     if fetch_scalar!(tx, bool, bare)? {
         return Err(StoreError::Broken("a row of backups has no copy".to_owned()));
+    }
+    let chained = "SELECT EXISTS (SELECT 1 FROM remote_servers s JOIN remote_servers j ON j.id = s.jump_server_id
+                       WHERE j.jump_server_id IS NOT NULL)";
+    if fetch_scalar!(tx, bool, chained)? {
+        return Err(StoreError::Broken("a jump host is itself behind a jump host".to_owned()));
     }
     if let Some(at) = paused_at {
         let users = writer.taken.users.clone();
@@ -232,6 +249,7 @@ pub async fn write(tx: &mut Tx, contents: &Contents, keep_ids: bool, paused_at: 
 
 struct Writer {
     keep_ids: bool,
+    now: Timestamp,
     /// From the table and the id in the document to the id here.
     ids: HashMap<(&'static str, i64), i64>,
     /// From the table and the id in the document to the user here whom the row belongs to.
@@ -256,28 +274,31 @@ impl Writer {
                 &format!("has {name}, which is unknown here: it was written by a newer Holdfast"),
             ));
         }
-        let old = row.get("id").and_then(Value::as_i64).filter(|id| *id > 0);
+        if !consistency::is_sound(table.name, row) {
+            return Err(wrong(table, "has values that do not fit together"));
+        }
+        let old = row.get("id").and_then(Value::as_i64).filter(|id| (1..=MAX_ID).contains(id));
         if table.has_id && old.is_none() {
-            return Err(wrong(table, "has no id"));
+            return Err(wrong(table, "has no id that can be used"));
         }
         if old.is_some_and(|old| self.find(table.name, old).is_some()) {
             return Err(wrong(table, "has the id of another row"));
         }
         let user = self.owner(table, row)?;
         self.check_references(table, row, user)?;
-        let mut cells: Vec<(&str, ColumnKind, Option<Cell>)> = Vec::new();
+        let mut cells: Vec<(&str, Option<Cell>)> = Vec::new();
         for (name, kind) in table.columns {
             let Some(value) = row.get(*name) else { continue };
             // A user's SSH key is sealed for the user's id, which is known; other secrets need the row's id first.
-            let is_late = matches!(kind, ColumnKind::Own) || (matches!(kind, ColumnKind::Sealed) && table.has_id);
+            let is_late = matches!(kind, ColumnKind::Own) || (matches!(kind, ColumnKind::Sealed(_)) && table.has_id);
             if is_late {
                 continue;
             }
-            cells.push((name, *kind, self.cell(tx, table, (*name, *kind), value, user).await?));
+            cells.push((name, self.cell(tx, table, (*name, *kind), value, user).await?));
         }
         // What belongs to the installation is added to what it has already.
         if let (Some(old), true) = (old, self.keep_ids && table.owned.is_some()) {
-            cells.push(("id", ColumnKind::Int, Some(Cell::Int(old))));
+            cells.push(("id", Some(Cell::Int(old))));
         }
         let mut names: Vec<&str> = cells.iter().map(|(name, ..)| *name).collect();
         let into = format!("INSERT INTO {} ({}) VALUES (", table.name, names.join(", "));
@@ -285,16 +306,16 @@ impl Writer {
         let end = if table.has_id { ") RETURNING id" } else { ") RETURNING CAST(0 AS BIGINT)" };
         let new = with_conn!(tx, conn => {
             let mut query = QueryBuilder::<Db>::new(&into);
-            for (number, (_, kind, cell)) in cells.iter().enumerate() {
+            for (number, (_, cell)) in cells.iter().enumerate() {
                 if number > 0 {
                     query.push(", ");
                 }
-                match (cell, kind) {
-                    (Some(Cell::Text(text)), _) => query.push_bind(text.clone()),
-                    (Some(Cell::Int(number)), _) => query.push_bind(*number),
-                    (Some(Cell::Bool(is)), _) => query.push_bind(*is),
-                    (Some(Cell::Bytes(bytes)), _) => query.push_bind(bytes.clone()),
-                    (None, _) => query.push("NULL"),
+                match cell {
+                    Some(Cell::Text(text)) => query.push_bind(text.clone()),
+                    Some(Cell::Int(number)) => query.push_bind(*number),
+                    Some(Cell::Bool(is)) => query.push_bind(*is),
+                    Some(Cell::Bytes(bytes)) => query.push_bind(bytes.clone()),
+                    None => query.push("NULL"),
                 };
             }
             query.push(end);
@@ -340,27 +361,25 @@ impl Writer {
             return Ok(None);
         }
         Ok(Some(match kind {
-            ColumnKind::Text => Cell::Text(value.as_str().ok_or_else(odd)?.to_owned()),
             ColumnKind::Word(is_known) => {
                 Cell::Text(value.as_str().filter(|text| is_known(text)).ok_or_else(odd)?.to_owned())
             }
-            ColumnKind::Spec(is_readable) => {
-                Cell::Text(Some(value.to_string()).filter(|text| is_readable(text)).ok_or_else(odd)?)
-            }
-            ColumnKind::Int => Cell::Int(value.as_i64().ok_or_else(odd)?),
+            ColumnKind::Shown(clean) => Cell::Text(value.as_str().and_then(clean).ok_or_else(odd)?),
+            ColumnKind::Spec(stored) => Cell::Text(stored(&value.to_string()).ok_or_else(odd)?),
             ColumnKind::Within(first, last) => {
                 Cell::Int(value.as_i64().filter(|number| (first..=last).contains(number)).ok_or_else(odd)?)
             }
-            ColumnKind::Time => {
-                let is_time = |micros: &i64| clock::from_micros(*micros).as_microsecond() == *micros;
-                Cell::Int(value.as_i64().filter(is_time).ok_or_else(odd)?)
-            }
+            ColumnKind::Past => Cell::Int(read_time(value).ok_or_else(odd)?.min(self.now.as_microsecond())),
+            ColumnKind::Time => Cell::Int(read_time(value).ok_or_else(odd)?),
             ColumnKind::Bool => Cell::Bool(value.as_bool().ok_or_else(odd)?),
-            ColumnKind::Bytes => Cell::Bytes(value.as_str().and_then(random::from_hex).ok_or_else(odd)?),
-            ColumnKind::Sealed => {
+            ColumnKind::Bytes(count) => {
+                let bytes = value.as_str().and_then(random::from_hex).filter(|bytes| bytes.len() == count);
+                Cell::Bytes(bytes.ok_or_else(odd)?)
+            }
+            ColumnKind::Sealed(is_known) => {
                 let user = owner.ok_or_else(|| wrong(table, "belongs to nobody"))?;
                 let place = SealContext { table: table.name, column: name, row: user, user: UserId(user) };
-                let secret = Secret::new(value.as_str().ok_or_else(odd)?.to_owned());
+                let secret = Secret::new(value.as_str().filter(|text| is_known(text)).ok_or_else(odd)?.to_owned());
                 Cell::Bytes(tx.seal(place, &secret).await?)
             }
             ColumnKind::Ref(other) => {
@@ -412,8 +431,9 @@ impl Writer {
             let value = row.get(*name).filter(|value| !value.is_null());
             let update = format!("UPDATE {} SET {name} = ", table.name);
             match (kind, value) {
-                (ColumnKind::Sealed, Some(value)) => {
-                    let text = value.as_str().ok_or_else(|| wrong(table, "has a secret that is not a string"))?;
+                (ColumnKind::Sealed(is_known), Some(value)) => {
+                    let text = value.as_str().filter(|text| is_known(text));
+                    let text = text.ok_or_else(|| wrong(table, &format!("has a {name} that makes no sense")))?;
                     let user = UserId(owner.ok_or_else(|| wrong(table, "belongs to nobody"))?);
                     let place = SealContext { table: table.name, column: name, row: new, user };
                     let sealed = tx.seal(place, &Secret::new(text.to_owned())).await?;
@@ -441,6 +461,12 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// A time in microseconds since 1970.
+fn read_time(value: &Value) -> Option<i64> {
+    let is_time = |micros: &i64| *micros >= 0 && clock::from_micros(*micros).as_microsecond() == *micros;
+    value.as_i64().filter(is_time)
 }
 
 /// Moves PostgreSQL's id sequences past the imported ids.

@@ -121,7 +121,7 @@ impl TestApp {
         let stop = CancellationToken::new();
         let api = holdfast_api::router(Arc::new(Api::new(app.clone(), None)));
         let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), false, stop.clone())));
-        let router = holdfast_api::with_context(api.merge(ui), ContextSettings::default());
+        let router = holdfast_api::with_context(api.merge(ui), app.clone(), ContextSettings::default());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let base_url = format!("http://{}", listener.local_addr().expect("bound"));
         let stopped = stop.clone().cancelled_owned();
@@ -249,6 +249,21 @@ impl TestUser {
         let id = backups::insert(&mut tx, self.id, &new, app.app.now()).await.expect("a backup");
         tx.commit().await.expect("the store");
         id.0
+    }
+
+    /// Records a backup that cannot be downloaded to its end: its object has a terabyte of zeros. The path of the download
+    /// below that of the API or the pages.
+    pub async fn endless_backup(&self, app: &TestApp) -> String {
+        let task = self.task().await;
+        let run = self.client.act(&format!("/api/backup-tasks/{task}/run")).await.id(202);
+        app.run_until_idle().await;
+        let id = self.backup(app, task, run).await;
+        let backup = self.client.get(&format!("/api/backups/{id}")).await.data(200);
+        let folder = app.destinations().join(self.id.to_string()).join(backup["backup_destination_id"].to_string());
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let object = std::fs::File::create(folder.join(backup["key"].as_str().expect("a key"))).expect("a file");
+        object.set_len(1 << 40).expect("a sparse file");
+        format!("backups/{id}/download")
     }
 
     /// The request body of a daily task with a new server and a new destination.

@@ -1051,6 +1051,7 @@ rule-min-chars = Geben Sie mindestens { $min } Zeichen ein.
 rule-max-items = Wählen Sie höchstens { $max } aus.
 rule-no-items = Wählen Sie mindestens eins aus.
 rule-control-characters = Steuerzeichen sind hier nicht erlaubt.
+rule-hidden-characters = Unsichtbare Zeichen und solche, die die Schreibrichtung ändern, sind hier nicht erlaubt.
 rule-url = Geben Sie eine URL ein.
 rule-email = Geben Sie eine E-Mail-Adresse ein.
 rule-host = Geben Sie eine IP-Adresse oder einen Hostnamen ein.

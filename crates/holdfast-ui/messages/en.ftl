@@ -1010,6 +1010,7 @@ rule-min-chars = Enter at least { $min } characters.
 rule-max-items = Choose at most { $max }.
 rule-no-items = Choose at least one.
 rule-control-characters = Control characters are not allowed.
+rule-hidden-characters = Invisible characters, and those that change the direction of text, are not allowed.
 rule-url = Enter a URL.
 rule-email = Enter an email address.
 rule-host = Enter an IP address or a host name.

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use holdfast_app::{StreamSlot, overview};
+use holdfast_app::{Place, overview};
 use tokio::time::Instant;
 
 use crate::session::SignedIn;
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval of keep-alive events. Proxies close connections that are idle for a minute, and a page that receives
 /// nothing for longer reconnects.
 const BREATH_EVERY: Duration = Duration::from_secs(20);
-/// The longest life of a connection. The browser then reconnects, and its session is checked again.
+/// The longest life of a connection. The browser then reconnects.
 const LONGEST: Duration = Duration::from_secs(300);
 
 struct LiveStream {
@@ -29,14 +29,14 @@ struct LiveStream {
     last: Option<String>,
     breathed: Instant,
     end: Instant,
-    _slot: StreamSlot,
+    _place: Place,
 }
 
 pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn) -> Response {
     let busy = || (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "30")]).into_response();
-    let Some(slot) = ui.app.open_stream(person.user.id) else { return busy() };
+    let Some(place) = ui.app.open_stream(&person.caller) else { return busy() };
     let now = Instant::now();
-    let watch = LiveStream { ui: ui.clone(), person, last: None, breathed: now, end: now + LONGEST, _slot: slot };
+    let watch = LiveStream { ui: ui.clone(), person, last: None, breathed: now, end: now + LONGEST, _place: place };
     let body = axum::body::Body::from_stream(Box::pin(stream::unfold(watch, next)));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     // Otherwise nginx buffers the events.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::Method;
 use axum::http::request::Parts;
-use holdfast_app::{AppError, Caller, Context, overview, sessions};
+use holdfast_app::{AppError, Caller, Context, Credential, overview, sessions};
 use holdfast_store::users::UserRow;
 
 use crate::cookies::{Theme, session_secret};
@@ -54,6 +54,7 @@ impl FromRequestParts<Arc<Ui>> for SignedIn {
             found => found?,
         };
         caller.gone = context.gone.clone();
+        context.show(Credential::session(&secret));
         let t = Translator::of(&user.language);
         let reader = Reader { t, zone: caller.zone.clone(), now: ui.app.now() };
         let query = Form::of_query(parts.uri.query());

@@ -3,9 +3,8 @@
 pub(crate) mod folder_page;
 mod reading_time;
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +12,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use holdfast_app::refusal::{Conflict, Missing};
-use holdfast_app::{AppError, BackupReader, Download, EntryItem, Result};
+use holdfast_app::{AppError, BackupReader, Caller, Download, EntryItem, LimitKey, Place, Places, Result, Sharing};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::ids::DestinationId;
@@ -31,10 +30,10 @@ use self::reading_time::{Look, ReadingTime};
 use crate::local_space::LocalSpace;
 use crate::plans::Planner;
 
-/// How many backups are read for requests at once; each takes a few megabytes and a thread.
-const READERS: usize = 16;
-/// Enough for a few downloads and browsing folders meanwhile. The last places are for users who have none.
-const SHARE: Share = Share { per_user: 6, reserved: 4 };
+/// How many backups are read for requests at once; each takes a few megabytes and a thread. A share is enough for a few
+/// downloads and browsing folders meanwhile.
+const READERS: Sharing =
+    Sharing { in_all: 16, of_users: Share { per_user: 8, reserved: 4 }, of_tokens: Share { per_user: 6, reserved: 2 } };
 /// When a user with too many reads in progress may try again.
 const RETRY_AFTER_SECS: u64 = 5;
 
@@ -43,56 +42,14 @@ pub struct EngineReader {
     store: Store,
     planner: Planner,
     local_space: LocalSpace,
-    readers: Readers,
+    readers: Places,
     reading_time: ReadingTime,
     limits: ReadingLimits,
 }
 
-/// How many reads each user has in progress.
-#[derive(Clone, Default)]
-struct Readers(Arc<Mutex<HashMap<i64, usize>>>);
-
-impl Readers {
-    fn locked(&self) -> MutexGuard<'_, HashMap<i64, usize>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn take_turn(&self, user: i64) -> Result<Turn> {
-        let mut readers = self.locked();
-        let (own, taken) = (readers.get(&user).copied().unwrap_or(0), readers.values().sum::<usize>());
-        if SHARE.allows(own, READERS.saturating_sub(taken)) {
-            *readers.entry(user).or_default() += 1;
-            return Ok(Turn { readers: self.clone(), user });
-        }
-        if own > 0 {
-            let limit = u32::try_from(own).unwrap_or(u32::MAX);
-            return Err(AppError::TooManyRequests { limit, retry_after_secs: RETRY_AFTER_SECS });
-        }
-        Err(AppError::busy("too many backups are being read at once"))
-    }
-}
-
-/// The right to read one backup, until it is dropped.
-struct Turn {
-    readers: Readers,
-    user: i64,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut readers = self.readers.locked();
-        if let Some(own) = readers.get_mut(&self.user) {
-            *own -= 1;
-            if *own == 0 {
-                readers.remove(&self.user);
-            }
-        }
-    }
-}
-
 /// What a request holds until the last thread that reads for it has ended, even if nobody waits for that any more.
 struct Hold {
-    _turn: Turn,
+    _place: Place,
     look: Mutex<Option<Look>>,
 }
 
@@ -128,27 +85,27 @@ const TOO_SILENT: &str = "There was nothing to send for too long. Restore what y
 impl EngineReader {
     /// `folder` is where local destinations are.
     pub fn new(engine: Engine, store: Store, folder: std::path::PathBuf, limits: ReadingLimits) -> Self {
-        let (readers, reading_time) = (Readers::default(), ReadingTime::default());
+        let (readers, reading_time) = (Places::new(READERS), ReadingTime::default());
         let local_space = LocalSpace::new(folder.clone());
         Self { engine, store, planner: Planner { folder }, local_space, readers, reading_time, limits }
     }
 
     /// Opens a backup for reading and takes a reader slot, which is held until all reading threads have ended.
-    async fn held(&self, backup: &BackupRow, look: Option<Look>) -> Result<(StoredBackup, Arc<Hold>)> {
-        let turn = self.readers.take_turn(backup.user_id.0)?;
+    async fn held(&self, caller: &Caller, backup: &BackupRow, look: Option<Look>) -> Result<(StoredBackup, Arc<Hold>)> {
+        let place = self.readers.take(caller).map_err(refused_place)?;
         let stored = self.planner.stored(&self.store, backup).await?;
-        let hold = Arc::new(Hold { _turn: turn, look: Mutex::new(look) });
+        let hold = Arc::new(Hold { _place: place, look: Mutex::new(look) });
         Ok((StoredBackup { hold: Some(hold.clone()), ..stored }, hold))
     }
 
-    /// A backup to look through; the time counts against its user for as long as something reads it.
-    async fn looked_at(&self, backup: &BackupRow) -> Result<(StoredBackup, Arc<Hold>)> {
-        let look = self.reading_time.begin(backup.user_id.0, Instant::now())?;
-        self.held(backup, Some(look)).await
+    /// A backup to look through; the time counts against the caller for as long as something reads it.
+    async fn looked_at(&self, caller: &Caller, backup: &BackupRow) -> Result<(StoredBackup, Arc<Hold>)> {
+        let look = self.reading_time.begin(caller.limit_key, Instant::now())?;
+        self.held(caller, backup, Some(look)).await
     }
 
-    async fn looked_at_files(&self, backup: &BackupRow) -> Result<(StoredBackup, Arc<Hold>)> {
-        let (stored, hold) = self.looked_at(backup).await?;
+    async fn looked_at_files(&self, caller: &Caller, backup: &BackupRow) -> Result<(StoredBackup, Arc<Hold>)> {
+        let (stored, hold) = self.looked_at(caller, backup).await?;
         if stored.content == Content::Files {
             return Ok((stored, hold));
         }
@@ -161,14 +118,22 @@ impl EngineReader {
         done.unwrap_or_else(|_| Err(AppError::Conflict(Conflict::ReadingTooLong)))
     }
 
-    /// Sends what was found to the client; time spent reading without anything to send counts against the user.
-    fn send_found(&self, pieces: holdfast_engine::Download, user: i64, hold: &Hold) -> Pieces {
+    /// Sends what was found to the client; time spent reading without anything to send counts against the caller.
+    fn send_found(&self, pieces: holdfast_engine::Download, caller: &Caller, hold: &Hold) -> Pieces {
         hold.end_look();
-        forwarded(pieces, Some(Silence { time: self.reading_time.clone(), user, limit: self.limits.silence }))
+        let (time, key) = (self.reading_time.clone(), caller.limit_key);
+        forwarded(pieces, Some(Silence { time, key, limit: self.limits.silence }))
     }
 
-    async fn page(&self, backup: &BackupRow, path: &str, skip: usize, count: usize) -> Result<(Vec<EntryItem>, u64)> {
-        let (stored, _hold) = self.looked_at_files(backup).await?;
+    async fn page(
+        &self,
+        caller: &Caller,
+        backup: &BackupRow,
+        path: &str,
+        skip: usize,
+        count: usize,
+    ) -> Result<(Vec<EntryItem>, u64)> {
+        let (stored, _hold) = self.looked_at_files(caller, backup).await?;
         let mut page = FolderPage::new(skip, count, self.limits.window);
         for _ in 0..self.limits.readings {
             let start = (path.to_owned(), path.is_empty(), page);
@@ -192,8 +157,8 @@ impl EngineReader {
         Err(AppError::Conflict(Conflict::PageTooFar))
     }
 
-    async fn find(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
-        let (stored, _hold) = self.looked_at_files(backup).await?;
+    async fn find(&self, caller: &Caller, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
+        let (stored, _hold) = self.looked_at_files(caller, backup).await?;
         let wanted = text.to_lowercase();
         let visited = self.engine.visit(&stored, Vec::new(), move |found: &mut Vec<EntryItem>, entry| {
             let name = entry.path.rsplit('/').next().unwrap_or(&entry.path);
@@ -207,19 +172,28 @@ impl EngineReader {
         Ok(found)
     }
 
-    async fn download_one(&self, backup: &BackupRow, path: &str) -> Result<Download> {
-        let (stored, hold) = self.looked_at(backup).await?;
+    async fn download_one(&self, caller: &Caller, backup: &BackupRow, path: &str) -> Result<Download> {
+        let (stored, hold) = self.looked_at(caller, backup).await?;
         let (entry, pieces) = self.engine.download_entry(&stored, path).await.map_err(refused)?;
-        let pieces = self.send_found(pieces, backup.user_id.0, &hold);
+        let pieces = self.send_found(pieces, caller, &hold);
         Ok(Download { file_name: last_part(path).to_owned(), size: Some(entry.size), pieces })
     }
 
-    async fn download_below(&self, backup: &BackupRow, path: &str) -> Result<Download> {
-        let (stored, hold) = self.looked_at_files(backup).await?;
+    async fn download_below(&self, caller: &Caller, backup: &BackupRow, path: &str) -> Result<Download> {
+        let (stored, hold) = self.looked_at_files(caller, backup).await?;
         let pieces = self.engine.download_folder(&stored, path).await.map_err(refused)?;
-        let pieces = self.send_found(pieces, backup.user_id.0, &hold);
+        let pieces = self.send_found(pieces, caller, &hold);
         Ok(Download { file_name: format!("{}.tar", last_part(path)), size: None, pieces })
     }
+}
+
+/// Why there is no place for a reader whose user has `own` places.
+fn refused_place(own: usize) -> AppError {
+    if own == 0 {
+        return AppError::busy("too many backups are being read at once");
+    }
+    let limit = u32::try_from(own).unwrap_or(u32::MAX);
+    AppError::TooManyRequests { limit, retry_after_secs: RETRY_AFTER_SECS }
 }
 
 fn last_part(path: &str) -> &str {
@@ -252,30 +226,31 @@ impl BackupReader for EngineReader {
 
     async fn entries(
         &self,
+        caller: &Caller,
         backup: &BackupRow,
         path: &str,
         skip: usize,
         count: usize,
     ) -> Result<(Vec<EntryItem>, u64)> {
-        self.in_time(self.page(backup, path, skip, count).boxed()).await
+        self.in_time(self.page(caller, backup, path, skip, count).boxed()).await
     }
 
-    async fn download(&self, backup: &BackupRow, entry: Option<&str>) -> Result<Download> {
+    async fn download(&self, caller: &Caller, backup: &BackupRow, entry: Option<&str>) -> Result<Download> {
         if let Some(path) = entry {
-            return self.in_time(self.download_one(backup, path).boxed()).await;
+            return self.in_time(self.download_one(caller, backup, path).boxed()).await;
         }
-        let (stored, _) = self.held(backup, None).await?;
+        let (stored, _) = self.held(caller, backup, None).await?;
         let (size, pieces) = self.engine.download(&stored).await.map_err(refused)?;
         let pieces = forwarded(pieces, None);
         Ok(Download { file_name: last_part(&stored.locator).to_owned(), size: Some(size), pieces })
     }
 
-    async fn download_folder(&self, backup: &BackupRow, path: &str) -> Result<Download> {
-        self.in_time(self.download_below(backup, path.trim_matches('/')).boxed()).await
+    async fn download_folder(&self, caller: &Caller, backup: &BackupRow, path: &str) -> Result<Download> {
+        self.in_time(self.download_below(caller, backup, path.trim_matches('/')).boxed()).await
     }
 
-    async fn search(&self, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
-        self.in_time(self.find(backup, text, limit).boxed()).await
+    async fn search(&self, caller: &Caller, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>> {
+        self.in_time(self.find(caller, backup, text, limit).boxed()).await
     }
 }
 
@@ -284,7 +259,7 @@ type Pieces = mpsc::Receiver<std::io::Result<Bytes>>;
 /// How the time in which a download has nothing to send is counted and limited.
 struct Silence {
     time: ReadingTime,
-    user: i64,
+    key: LimitKey,
     limit: Duration,
 }
 
@@ -295,7 +270,7 @@ fn forwarded(mut source: holdfast_engine::Download, silence: Option<Silence>) ->
     tokio::spawn(async move {
         loop {
             // A destination that does not respond must not keep the turn of a client that has disconnected.
-            let wait = silence.as_ref().map(|silence| silence.time.wait(silence.user));
+            let wait = silence.as_ref().map(|silence| silence.time.wait(silence.key));
             let limit = silence.as_ref().map_or(Duration::MAX, |silence| silence.limit);
             let piece = tokio::select! {
                 piece = source.recv() => piece,
@@ -331,35 +306,33 @@ fn item(name: String, entry: &Entry) -> EntryItem {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_app::{Expected, Origin};
+    use holdfast_core::ids::UserId;
+    use holdfast_core::scope::ScopeSet;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
 
-    #[test]
-    fn nobody_takes_all_the_places_for_downloads() {
-        let readers = Readers::default();
-        let fill = |user: i64| {
-            let mut turns = Vec::new();
-            loop {
-                match readers.take_turn(user) {
-                    Ok(turn) => turns.push(turn),
-                    Err(AppError::TooManyRequests { .. }) => return turns,
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        };
-        let taken: Vec<Vec<Turn>> = (1..=6).map(fill).collect();
-        assert_eq!(taken.iter().map(Vec::len).collect::<Vec<_>>(), [6, 6, 1, 1, 1, 1]);
-        assert!(matches!(readers.take_turn(7), Err(AppError::Unavailable(_))), "all places are taken");
-        drop(taken);
-        assert!(readers.locked().is_empty());
-        assert!(readers.take_turn(7).is_ok());
+    fn caller() -> Caller {
+        Caller {
+            user: UserId(7),
+            is_admin: false,
+            scopes: ScopeSet::all(),
+            zone: clock::zone_or_utc("UTC"),
+            origin: Origin::default(),
+            gone: CancellationToken::new(),
+            expected: Expected::Any,
+            dry_run: None,
+            limit_key: LimitKey::Token(7),
+        }
     }
 
     #[test]
     fn a_look_counts_until_the_last_thread_that_reads_has_ended() {
-        let (readers, time) = (Readers::default(), ReadingTime::default());
+        let (readers, time) = (Places::new(READERS), ReadingTime::default());
         let begin = || -> Result<Arc<Hold>> {
-            let look = Mutex::new(Some(time.begin(7, Instant::now())?));
-            Ok(Arc::new(Hold { _turn: readers.take_turn(7)?, look }))
+            let look = Mutex::new(Some(time.begin(LimitKey::Token(7), Instant::now())?));
+            Ok(Arc::new(Hold { _place: readers.take(&caller()).map_err(refused_place)?, look }))
         };
         let mut threads = Vec::new();
         while let Ok(hold) = begin() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdfast_app::audit_log::{self as use_cases, Waiting};
 use holdfast_app::{App, Result};
+use holdfast_core::characters::escaped;
 use holdfast_core::random;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -96,7 +97,8 @@ impl Exporter {
                 return Ok(Step::NothingToDo);
             };
             let Some(mut output) = self.output.take() else { return Ok(Step::NothingToDo) };
-            let lines: Vec<String> = waiting.events.iter().map(|event| audit_line(event).to_string()).collect();
+            let lines: Vec<String> =
+                waiting.events.iter().map(|event| escaped(&audit_line(event).to_string()).into_owned()).collect();
             let writing = tokio::task::spawn_blocking(move || {
                 let written = output.write(&lines);
                 (output, written)

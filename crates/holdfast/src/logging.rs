@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use holdfast_core::characters::escaped_hidden;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::{EnvFilter, fmt};
 
@@ -109,7 +110,9 @@ fn write_line(out: &mut impl Write, line: &[u8], is_json: bool) {
     if written.is_ok() {
         DROPPED.fetch_sub(dropped, Ordering::Relaxed);
     }
-    if written.and_then(|()| out.write_all(line)).is_err() {
+    // Names from users and servers are logged. The formatter escapes control characters in them.
+    let text = String::from_utf8_lossy(line);
+    if written.and_then(|()| out.write_all(escaped_hidden(&text).as_bytes())).is_err() {
         count_dropped();
     }
 }

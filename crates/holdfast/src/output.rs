@@ -1,5 +1,8 @@
 //! What commands print. `println!` panics when the text cannot be written; here the first error is kept instead, and
 //! the command continues, and reports the error when it has finished.
+//!
+//! Names from servers and users are printed, too. Whatever could control the terminal, or make text look like something
+//! else, is escaped here, so that no command can forget it.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write as _};
@@ -7,6 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+use holdfast_core::characters::escaped;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -32,13 +36,13 @@ pub fn print(text: Arguments<'_>) {
         return;
     }
     let mut stdout = io::stdout().lock();
-    if let Err(error) = stdout.write_fmt(text).and_then(|()| stdout.flush()) {
+    if let Err(error) = stdout.write_all(escaped(&text.to_string()).as_bytes()).and_then(|()| stdout.flush()) {
         let _already_known = FIRST_ERROR.set(error);
     }
 }
 
 pub fn print_error(text: Arguments<'_>) {
-    let _nowhere_to_report = io::stderr().lock().write_fmt(text);
+    let _nowhere_to_report = io::stderr().lock().write_all(escaped(&text.to_string()).as_bytes());
 }
 
 /// Whether everything was printed. A reader that has closed the pipe, such as `head`, wanted no more.

@@ -220,7 +220,7 @@ fn router(app: &Arc<App>, settings: &Settings, metrics: &PrometheusHandle, stop:
     let ui = holdfast_ui::router(Arc::new(Ui::new(app.clone(), secure_cookies, stop.clone())));
     let context =
         ContextSettings { base_url: settings.base_url.clone(), trusted_proxies: settings.trusted_proxies.clone() };
-    holdfast_api::with_context(api.merge(ui), context)
+    holdfast_api::with_context(api.merge(ui), app.clone(), context)
 }
 
 /// Prints the URL to open. Without a configured administrator, the first start prints a link to set a password.

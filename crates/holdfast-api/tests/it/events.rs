@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use holdfast_app::{Origin, tokens};
+use holdfast_core::scope::Scope;
 use holdfast_testkit::{Client, TestApp, on_both_engines};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -88,6 +89,27 @@ on_both_engines! {
             let mut following = Following::open(&user.client, Some(last)).await;
             assert_eq!(following.event().await.name, "reset", "{last}");
         }
+    }
+
+    async fn a_token_follows_only_what_its_scopes_show(app: TestApp) {
+        let user = app.user("ada").await;
+        let mut body = user.task_body().await;
+        body["notification_stream_ids"] = json!([user.stream().await]);
+        let task = user.client.post("/api/backup-tasks", body).await.id(201);
+        let narrow = app.scoped(user.id, Scope::ViewBackupTasks).await;
+        let (mut all, mut some) = (Following::open(&user.client, None).await, Following::open(&narrow, None).await);
+        user.client.act(&format!("/api/backup-tasks/{task}/run")).await.expect(202);
+        app.run_until_idle().await;
+        while all.event().await.name != "notice" {}
+        let again = user.client.act(&format!("/api/backup-tasks/{task}/run")).await.id(202);
+        loop {
+            let event = some.event().await;
+            assert_eq!(event.name, "run", "{event:?}");
+            if event.data["id"] == json!(again) {
+                break;
+            }
+        }
+        narrow.get("/api/notices").await.expect(403);
     }
 
     async fn a_revoked_token_follows_nothing_more(app: TestApp) {

@@ -99,6 +99,22 @@ on_both_engines! {
         assert_eq!(user.client.get("/api/tags").await.expect(200)["meta"]["total"], 1);
     }
 
+    async fn one_token_cannot_use_up_the_keys_of_another(app: TestApp) {
+        let user = app.user("ada").await;
+        let actor = format!("token {}", holdfast_app::tokens::list(&app.app, user.id).await.unwrap()[0].id);
+        let mut tx = app.app.store.begin().await.unwrap();
+        for number in 0..10_000 {
+            let key = number.to_string();
+            let insert = holdfast_store::idempotency::insert(&mut tx, (user.id, &actor), &key, "r", app.app.now());
+            insert.await.unwrap().unwrap();
+        }
+        tx.commit().await.unwrap();
+        let body = json!({"label": "once"});
+        post_with(&user.client, "k", "/api/tags", &body).await.expect(409);
+        let other = app.token(user.id, ScopeSet::all()).await;
+        post_with(&other, "k", "/api/tags", &body).await.expect(201);
+    }
+
     /// A process that ended while it executed the request leaves the key behind: nobody knows whether it took effect.
     async fn a_request_that_never_ended_is_not_repeated(app: TestApp) {
         let user = app.user("ada").await;
@@ -108,7 +124,7 @@ on_both_engines! {
         let token = holdfast_app::tokens::list(&app.app, user.id).await.unwrap()[0].id;
         let actor = format!("token {token}");
         let key = holdfast_app::idempotency::request_id(&[actor.as_bytes(), b"/api/tags", b"lost"]);
-        holdfast_app::idempotency::begin(&app.app, user.id, &key, &request).await.unwrap();
+        holdfast_app::idempotency::begin(&app.app, (user.id, &actor), &key, &request).await.unwrap();
         let reply = post_with(&user.client, "lost", "/api/tags", &body).await.expect(409);
         assert!(reply["message"].as_str().unwrap().contains("nobody knows"), "{reply}");
     }

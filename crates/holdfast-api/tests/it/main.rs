@@ -22,6 +22,8 @@ mod following;
 mod lists;
 /// Logs of runs.
 mod logs;
+/// Responses that go on for long end when their caller is no longer let in.
+mod long_responses;
 /// The OpenAPI document is up to date and matches the responses.
 mod openapi;
 /// Remote servers and the SSH key.

@@ -1,3 +1,4 @@
+use holdfast_core::tag::TagDraft;
 use holdfast_testkit::{TestApp, on_both_engines};
 use serde_json::{Value, json};
 
@@ -21,6 +22,28 @@ on_both_engines! {
 
         assert_eq!(user.client.delete(&path).await.expect(200), json!({"message": "Tag successfully deleted"}));
         user.client.get(&path).await.expect(404);
+    }
+
+    async fn a_label_has_no_hidden_characters_unless_it_had_them_before(app: TestApp) {
+        let user = app.user("ada").await;
+        let fine = user.client.post("/api/tags", json!({"label": "שרת 👩\u{200d}👧"})).await.id(201);
+        for hidden in ['\u{202e}', '\u{2066}', '\u{200f}', '\u{61c}', '\u{200b}', '\u{feff}'] {
+            let body = json!({"label": format!("nightly{hidden}txt")});
+            let message = "The label field must not contain invisible characters or ones that change the direction of text.";
+            for path in ["/api/tags", "/api/remote-servers", "/api/backup-destinations", "/api/notification-streams"] {
+                assert_eq!(user.client.post(path, body.clone()).await.error_of("label"), message);
+            }
+            let changed = user.client.put(&format!("/api/tags/{fine}"), body).await;
+            assert_eq!(changed.error_of("label"), message);
+        }
+        // What an earlier version accepted can still be sent as it is.
+        let old = "old\u{202e}label";
+        let mut tx = app.app.store.begin().await.unwrap();
+        let draft = TagDraft { label: old.into(), description: None, colour: None };
+        let id = holdfast_store::tags::insert(&mut tx, user.id, &draft, app.app.now()).await.unwrap();
+        tx.commit().await.unwrap();
+        let body = json!({"label": old, "description": "new"});
+        assert_eq!(user.client.put(&format!("/api/tags/{id}"), body).await.data(200)["label"], old);
     }
 
     async fn deleting_a_tag_removes_it_from_its_tasks(app: TestApp) {

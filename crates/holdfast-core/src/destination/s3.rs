@@ -137,9 +137,12 @@ impl S3Settings {
         }
     }
 
-    /// Whether the stored settings are usable; an import accepts nothing else.
-    pub fn is_sound(&self) -> bool {
-        !self.bucket.is_empty()
+    /// Whether a request could have created these settings; an import accepts nothing else.
+    pub fn is_sound(&self, is_custom: bool) -> bool {
+        let (mut errors, mut input) = (Errors::default(), Input::default());
+        self.write(&mut input);
+        let checked = Self::check_settings(&mut errors, &input, is_custom, None);
+        errors.is_empty() && checked.as_ref() == Some(self)
     }
 
     /// Whether both are the same bucket of the same service.

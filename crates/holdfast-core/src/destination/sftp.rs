@@ -166,8 +166,12 @@ impl SftpDestination {
         sftp.is_sound().then_some(sftp)
     }
 
+    /// Whether a request could have created these settings; an import accepts nothing else.
     pub fn is_sound(&self) -> bool {
-        network::is_host(&self.host) && is_username(&self.username) && is_folder(&self.path)
+        let (mut errors, mut input) = (Errors::default(), Input::default());
+        self.write(&mut input);
+        let checked = Self::check_settings(&mut errors, &input, None, self.has_password);
+        errors.is_empty() && checked.as_ref() == Some(self)
     }
 
     /// Whether data is sent to the same account on the same machine.

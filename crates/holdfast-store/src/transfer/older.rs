@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use super::consistency::settle;
 use super::tables::Contents;
 use crate::spec;
 use crate::tasks::frequency_column;
@@ -24,6 +25,7 @@ pub fn upgrade(contents: &mut Contents) {
     }
     split_backups(contents);
     follow_backups(contents);
+    settle(contents);
 }
 
 /// Until version 3 of the document, a backup was at one destination, which was stored in its row.

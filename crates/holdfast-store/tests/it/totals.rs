@@ -281,7 +281,7 @@ on_both_engines! {
         raw.run(format!("DELETE FROM users WHERE id = {ada}")).await;
         assert_totals_are_true(&mut raw, "after one account was deleted").await;
         let mut tx = app.app.store.begin().await.unwrap();
-        transfer::write(&mut tx, &contents, false, None).await.unwrap();
+        transfer::write(&mut tx, &contents, false, None, app.app.now()).await.unwrap();
         tx.commit().await.unwrap();
         assert_totals_are_true(&mut raw, "after an import").await;
         assert!(raw.count(&format!("backups WHERE user_id > {eve}")).await > 0);

@@ -9,6 +9,8 @@ mod browser;
 mod destinations;
 /// Signing in with external identity providers.
 mod identity;
+/// Downloads and live events end when the session does.
+mod long_responses;
 /// Messages, and incidents that are not over.
 mod notices;
 /// Two-factor authentication, sessions, invitations, registration, password resets by mail.

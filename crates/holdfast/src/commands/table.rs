@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use holdfast_core::characters::escaped;
 use serde_json::Value;
 
 use crate::output::{self, Printer, say};
@@ -27,7 +28,9 @@ impl Table {
     }
 
     fn push(&mut self, row: Vec<String>) {
-        self.rows.push(row);
+        // A line break in a name must not look like another row.
+        let cell = |cell: String| escaped(&cell).replace('\n', "\\n").replace('\t', "\\t");
+        self.rows.push(row.into_iter().map(cell).collect());
     }
 }
 
@@ -46,11 +49,11 @@ impl fmt::Display for Table {
     }
 }
 
-/// A value as text. Control characters are replaced, so that the text cannot manipulate the terminal.
+/// A value as text.
 pub fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect(),
+        Value::String(text) => text.clone(),
         value => value.to_string(),
     }
 }
@@ -74,8 +77,10 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_replaced() {
-        assert_eq!(text(&json!("a\u{1b}[2Jb\r")), "a [2Jb ");
+    fn a_cell_is_one_line_without_hidden_characters() {
+        let mut table = Table::new(&["LABEL", "ID"]);
+        table.push(vec![text(&json!("a\u{1b}[2J\u{202e}b\n2")), "1".into()]);
+        assert_eq!(table.to_string(), "LABEL                 ID\na\\u001b[2J\\u202eb\\n2  1\n");
         assert_eq!((text(&json!(null)), text(&json!(3))), ("-".into(), "3".into()));
     }
 }

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use holdfast_client::{Client, ClientError, Events};
+use holdfast_core::characters::escaped;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -86,16 +87,17 @@ pub struct Bar {
 
 impl Bar {
     pub fn new(what: &str, is_silent: bool) -> Self {
+        let what = escaped(what).into_owned();
         let bar = (!is_silent && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(0);
             let template = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
-            bar.set_message(what.to_owned());
+            bar.set_message(what.clone());
             bar
         });
-        Self { bar, last_line: std::cell::Cell::new(None), what: what.to_owned(), is_silent }
+        Self { bar, last_line: std::cell::Cell::new(None), what, is_silent }
     }
 
     pub fn show(&self, done: u64, total: Option<u64>) {

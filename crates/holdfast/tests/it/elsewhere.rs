@@ -40,6 +40,7 @@ impl Elsewhere {
         std::fs::create_dir(files.path().join("source")).unwrap();
         SampleTree::create(&files.path().join("source"));
         std::fs::write(files.path().join("source/hello"), "hello").unwrap();
+        std::fs::write(files.path().join("source/\u{1b}[2Jinvoice\u{202e}fdp.sh\nfile 1"), "").unwrap();
         std::fs::create_dir(files.path().join("source/many")).unwrap();
         for number in 0..130 {
             std::fs::write(files.path().join(format!("source/many/{number}")), "").unwrap();

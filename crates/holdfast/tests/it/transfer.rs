@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 use crate::process::{Installation, Service, run};
 
-const EMAIL: &str = "ada@example.org";
-const PASSWORD: &str = "correct horse battery";
+pub(crate) const EMAIL: &str = "ada@example.org";
+pub(crate) const PASSWORD: &str = "correct horse battery";
 const BUCKET: &str = "backups";
 
 /// An installation with an account, a server to back up and tasks.
@@ -26,12 +26,12 @@ struct Home {
     server: i64,
 }
 
-fn serve(installation: &Installation) -> Service {
+pub(crate) fn serve(installation: &Installation) -> Service {
     installation.serve(&[("ENABLE_DEVICE_AUTH_ENDPOINT", "true")])
 }
 
 /// Signs in with the password, as people do.
-async fn sign_in(service: &Service) -> Client {
+pub(crate) async fn sign_in(service: &Service) -> Client {
     sign_in_as(service, EMAIL).await
 }
 
@@ -422,7 +422,7 @@ async fn an_export_keeps_usable_what_was_transferred() {
 }
 
 /// Writes the same export with a change.
-fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
+pub(crate) fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
     let passphrase = holdfast_core::Secret::new("a long passphrase");
     let plain = sealed_document::open(&std::fs::read(file).unwrap(), &passphrase).unwrap();
     let mut document: Value = serde_json::from_slice(&plain).unwrap();
