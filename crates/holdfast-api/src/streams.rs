@@ -3,7 +3,10 @@
 use axum::http::StatusCode;
 use holdfast_app::{Resource, streams};
 use holdfast_core::clock::rfc3339;
+use holdfast_core::fields::FieldSpec;
 use holdfast_core::ids::StreamId;
+use holdfast_core::limits;
+use holdfast_core::stream::StreamKind;
 use holdfast_store::streams::StreamRow;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,6 +15,7 @@ use crate::answer::{Answer, deleted, queued, resource};
 use crate::body::Body;
 use crate::call::Call;
 use crate::list;
+use crate::preferences::TypedFields;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamResource {
@@ -114,8 +118,19 @@ pub(crate) async fn list_streams(call: Call) -> Answer {
     list::page(&call, page, shape)
 }
 
+/// The fields of a stream that only some types have.
+const TOKEN: FieldSpec = FieldSpec::secret("pushover_token", limits::TEXT_CHARS).only_if("type", &["pushover"]);
+
+fn typed(current: Option<StreamKind>) -> TypedFields {
+    TypedFields {
+        fields: vec![&TOKEN],
+        kind: |word| StreamKind::parse_input(word).map(StreamKind::as_str),
+        current: current.map(StreamKind::as_str),
+    }
+}
+
 pub(crate) async fn create_stream(call: Call, body: Body) -> Answer {
-    let row = streams::create(&call.app, &call.caller, &body.input()?).await?;
+    let row = streams::create(&call.app, &call.caller, &body.typed_input(&typed(None))?).await?;
     resource(StatusCode::CREATED, row, shape)
 }
 
@@ -126,8 +141,9 @@ pub(crate) async fn show_stream(call: Call) -> Answer {
 
 pub(crate) async fn update_stream(call: Call, body: Body) -> Answer {
     let id: StreamId = call.id(Resource::NotificationStream)?;
-    streams::show(&call.app, &call.caller, id).await?;
-    let row = streams::update(&call.app, &call.caller, id, &body.input()?).await?;
+    let row = streams::show(&call.app, &call.caller, id).await?;
+    let input = body.typed_input(&typed(Some(row.kind)))?;
+    let row = streams::update(&call.app, &call.caller, id, &input).await?;
     resource(StatusCode::OK, row, shape)
 }
 

@@ -89,18 +89,17 @@ impl CurrentStream {
 
 impl StreamDraft {
     /// What it changes, for the audit log.
-    pub fn changes(&self, current: &CurrentStream) -> Changes {
+    pub fn changes(&self, current: &CurrentStream, has_token: bool) -> Changes {
         let after = CurrentStream {
             label: self.label.clone(),
             kind: self.kind,
             on_success: self.on_success,
             on_failure: self.on_failure,
         };
-        // A token is only removed together with a change of type, which says as much.
         Changes::between(&current.write(), &after.write()).with_secret("value", &self.value, true).with_secret(
             "pushover_token",
             &self.pushover_token,
-            false,
+            has_token,
         )
     }
 
@@ -201,7 +200,7 @@ mod tests {
         let current = CurrentStream { label: "l".into(), kind: StreamKind::Email, on_success: true, on_failure: true };
         let off = Input::default().with("notifications", Input::default().with("on_failure", false));
         let draft = StreamDraft::check(&off.with("value", "planted@example.org"), Some(&current)).unwrap();
-        let text = draft.changes(&current).describe("5").unwrap();
+        let text = draft.changes(&current, false).describe("5").unwrap();
         assert_eq!(text, "5: notifications.on_failure true → false, value changed");
     }
 

@@ -57,6 +57,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(29, "0029_lists.sql"),
     migration!(30, "0030_statistics.sql"),
     migration!(31, "0031_draining_workers.sql"),
+    migration!(32, "0032_versions_of_responses.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use holdfast_app::refusal::{Conflict, Missing};
-use holdfast_app::{AppError, BackupReader, Download, EntryItem, Result};
+use holdfast_app::{AppError, BackupReader, Download, EntryItem, Part, Result};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::queue::Share;
@@ -251,12 +251,14 @@ impl BackupReader for EngineReader {
         self.in_time(self.page(backup, path, skip, count).boxed()).await
     }
 
-    async fn download(&self, backup: &BackupRow, entry: Option<&str>) -> Result<Download> {
-        if let Some(path) = entry {
-            return self.in_time(self.download_one(backup, path).boxed()).await;
-        }
+    async fn download(&self, backup: &BackupRow, part: Part<'_>) -> Result<Download> {
+        let range = match part {
+            Part::Entry(path) => return self.in_time(self.download_one(backup, path).boxed()).await,
+            Part::Range(range) => Some(range),
+            Part::Whole => None,
+        };
         let (stored, _) = self.held(backup, None).await?;
-        let (size, pieces) = self.engine.download(&stored).await.map_err(refused)?;
+        let (size, pieces) = self.engine.download(&stored, range).await.map_err(refused)?;
         let pieces = forwarded(pieces, None);
         Ok(Download { file_name: last_part(&stored.locator).to_owned(), size: Some(size), pieces })
     }
