@@ -17,6 +17,8 @@ mod containers;
 mod doctor;
 /// A service with a server to back up, and the command line of a remote user.
 mod elsewhere;
+/// Changes whose response is lost.
+mod lost;
 /// Resources managed from the command line.
 mod manage;
 /// Databases that cannot be used: readiness and the doctor name the cause, and the service recovers by itself.
