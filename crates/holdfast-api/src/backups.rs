@@ -1,9 +1,9 @@
 //! `/api/backups`: browse, download, verify, restore and delete stored backups.
 
 use axum::body::Body as HttpBody;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse as _;
-use holdfast_app::{Download, EntryItem, Resource, backups};
+use holdfast_app::{Download, EntryItem, Part, Resource, backups};
 use holdfast_core::backup::DeletedReason;
 use holdfast_core::backup::{RestoreInput, Verification};
 use holdfast_core::clock::rfc3339;
@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use crate::answer::{Answer, message, queued_run, resource};
 use crate::body::Body;
+use crate::byte_range;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::list;
@@ -184,16 +185,29 @@ fn path_of(call: &Call, name: &str) -> Result<Option<String>, ApiError> {
     if errors.is_empty() { Ok(path) } else { Err(errors.into()) }
 }
 
-pub(crate) async fn download_backup(call: Call) -> Answer {
+pub(crate) async fn download_backup(call: Call, headers: HeaderMap) -> Answer {
     let id: BackupId = call.id(Resource::Backup)?;
-    backups::show(&call.app, &call.caller, id).await?;
-    let entry = path_of(&call, "entry")?;
-    let download = backups::download(&call.app, &call.caller, id, entry.as_deref()).await?;
-    Ok(send(download))
+    let row = backups::show(&call.app, &call.caller, id).await?;
+    if let Some(entry) = path_of(&call, "entry")? {
+        let download = backups::download(&call.app, &call.caller, id, Part::Entry(&entry)).await?;
+        // Finding the place of a byte in a file takes as long as sending everything before it.
+        return Ok(send(download, vec![("accept-ranges", "none".to_owned())]));
+    }
+    let (tag, size) = (format!("\"{}\"", row.sha256), u64::try_from(row.size_bytes).unwrap_or_default());
+    let range = byte_range::asked(&headers, &tag, size)?;
+    let part = range.clone().map_or(Part::Whole, Part::Range);
+    let download = backups::download(&call.app, &call.caller, id, part).await?;
+    let mut response = send(download, vec![("accept-ranges", "bytes".to_owned()), ("etag", tag)]);
+    if let Some(range) = range {
+        let text = format!("bytes {}-{}/{size}", range.start, range.end - 1);
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        response.headers_mut().extend(HeaderValue::from_str(&text).ok().map(|text| (header::CONTENT_RANGE, text)));
+    }
+    Ok(response)
 }
 
-fn send(download: Download) -> axum::response::Response {
-    let headers = download.headers();
+fn send(download: Download, more: Vec<(&'static str, String)>) -> axum::response::Response {
+    let headers = download.headers().into_iter().chain(more);
     let mut response = HttpBody::from_stream(Box::pin(download.into_stream())).into_response();
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(&value) {
@@ -205,7 +219,7 @@ fn send(download: Download) -> axum::response::Response {
 
 pub(crate) async fn verify_backup(call: Call) -> Answer {
     let (run, output) = backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
-    queued_run(run.id, runs::shape(&run, output))
+    queued_run(run.id, runs::shape_with_restore(&call.app, &run, output).await?)
 }
 
 pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
@@ -224,7 +238,7 @@ pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
         dry_run: body.boolean("dry_run"),
     };
     let (run, output) = backups::request_restore(&call.app, &call.caller, id, &input).await?;
-    queued_run(run.id, runs::shape(&run, output))
+    queued_run(run.id, runs::shape_with_restore(&call.app, &run, output).await?)
 }
 
 pub(crate) async fn delete_backup(call: Call) -> Answer {

@@ -8,7 +8,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::preferences::KnownFields;
+use crate::preferences::{KnownFields, TypedFields};
 
 /// The largest accepted body: several times the size of the longest valid task.
 pub(crate) const MAX_BYTES: usize = 256 * 1024;
@@ -80,6 +80,17 @@ impl Body {
         let mut errors = Errors::default();
         if let Some(known) = &self.known {
             known.check(&input, &mut errors);
+        }
+        if errors.is_empty() { Ok(input) } else { Err(errors.into()) }
+    }
+
+    /// Like `input`, for a resource that has a type. Fields of other types are ignored, unless the client wants unknown
+    /// fields to be refused: then these are, too, except for null, which every other type has there.
+    pub(crate) fn typed_input(&self, kinds: &TypedFields) -> Result<Input, ApiError> {
+        let input = self.input()?;
+        let mut errors = Errors::default();
+        if self.known.is_some() {
+            kinds.check(&input, &mut errors);
         }
         if errors.is_empty() { Ok(input) } else { Err(errors.into()) }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
-use holdfast_app::{App, AppError, Caller, Context, Resource};
+use holdfast_app::{App, AppError, Caller, Context, Resource, idempotency};
 use holdfast_core::input::Errors;
 use holdfast_core::page::{PageRequest, Position, Sort};
 use holdfast_core::refusal::Rule;
@@ -78,10 +78,19 @@ impl Call {
     /// Where the previous response ended, in a list of this order.
     pub(crate) fn cursor(&self, sort: Sort) -> Result<Option<Position>, ApiError> {
         let Some(text) = self.query.get("cursor").filter(|text| !text.is_empty()) else { return Ok(None) };
-        match cursor::read(text).filter(|position| position.fits(sort)) {
+        match cursor::read(text, &self.list()).filter(|position| position.fits(sort)) {
             Some(position) => Ok(Some(position)),
             None => Err(Errors::one("cursor", Rule::Cursor).into()),
         }
+    }
+
+    /// Which list is requested: a cursor is a position in one list, in one order and, of the content of a backup, in one
+    /// folder.
+    pub(crate) fn list(&self) -> String {
+        let given = |name: &str| self.query.get(name).unwrap_or_default();
+        let sort = Sort::parse(given("sort")).unwrap_or(Sort::Id);
+        let parts = [self.path.as_str(), sort.as_str(), given("path").trim_matches('/')];
+        idempotency::request_id(&parts.map(str::as_bytes))[..16].to_owned()
     }
 
     /// Like `listing`, for rows without a label: they can be neither searched nor sorted by it.

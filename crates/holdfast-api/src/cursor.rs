@@ -1,4 +1,4 @@
-//! Cursors: positions in lists, as clients carry them from one response to the next request.
+//! Cursors: positions in lists, as clients carry them from one response to the next request of the same list.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The content of a cursor, which is opaque to clients.
 #[derive(Serialize, Deserialize)]
 struct Content {
+    /// Which list it is a position in.
+    of: String,
     id: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
@@ -16,8 +18,8 @@ struct Content {
     label: Option<String>,
 }
 
-pub(crate) fn write(position: &Position) -> String {
-    let mut content = Content { id: position.id, at: None, label: None };
+pub(crate) fn write(position: &Position, list: &str) -> String {
+    let mut content = Content { of: list.to_owned(), id: position.id, at: None, label: None };
     match &position.key {
         SortKey::Id => {}
         SortKey::Created(at) => content.at = Some(at.as_microsecond()),
@@ -26,8 +28,12 @@ pub(crate) fn write(position: &Position) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::json!(content).to_string())
 }
 
-pub(crate) fn read(text: &str) -> Option<Position> {
+/// `None` if it is none, or one of another list.
+pub(crate) fn read(text: &str, list: &str) -> Option<Position> {
     let content: Content = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
+    if content.of != list {
+        return None;
+    }
     let key = match (content.at, content.label) {
         (None, None) => SortKey::Id,
         (Some(at), None) => SortKey::Created(clock::from_micros(at)),
@@ -47,10 +53,12 @@ mod tests {
         let keys = [SortKey::Id, SortKey::Created(clock::from_micros(5)), SortKey::Label("käse \"".to_owned())];
         for key in keys {
             let position = Position { key, id: 7 };
-            assert_eq!(read(&write(&position)), Some(position));
+            let cursor = write(&position, "a");
+            assert_eq!(read(&cursor, "a"), Some(position));
+            assert_eq!(read(&cursor, "b"), None);
         }
         for bad in ["", "7", "e30", "????", "bnVsbA"] {
-            assert_eq!(read(bad), None, "{bad}");
+            assert_eq!(read(bad, "a"), None, "{bad}");
         }
     }
 }

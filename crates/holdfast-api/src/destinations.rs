@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use holdfast_app::{Resource, destinations};
 use holdfast_core::clock::rfc3339;
-use holdfast_core::destination::{self, DestinationSpec};
+use holdfast_core::destination::{self, DestinationKind, DestinationSpec};
 use holdfast_core::fields::{FieldKind, FieldSpec};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::run::FailureCode;
@@ -17,6 +17,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::list;
 use crate::openapi::doc::SchemaDoc;
+use crate::preferences::TypedFields;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DestinationResource {
@@ -96,13 +97,21 @@ fn shape(row: DestinationRow) -> DestinationResource {
     }
 }
 
+fn typed(current: Option<DestinationKind>) -> TypedFields {
+    TypedFields {
+        fields: destination::fields().collect(),
+        kind: |word| DestinationKind::parse(word).map(DestinationKind::as_str),
+        current: current.map(DestinationKind::as_str),
+    }
+}
+
 pub(crate) async fn list_destinations(call: Call) -> Answer {
     let page = destinations::list(&call.app, &call.listing()?).await?;
     list::page(&call, page, shape)
 }
 
 pub(crate) async fn create_destination(call: Call, body: Body) -> Answer {
-    let row = destinations::create(&call.app, &call.caller, &body.input()?).await?;
+    let row = destinations::create(&call.app, &call.caller, &body.typed_input(&typed(None))?).await?;
     resource(StatusCode::CREATED, row, shape)
 }
 
@@ -113,8 +122,9 @@ pub(crate) async fn show_destination(call: Call) -> Answer {
 
 pub(crate) async fn update_destination(call: Call, body: Body) -> Answer {
     let id: DestinationId = call.id(Resource::BackupDestination)?;
-    destinations::show(&call.app, &call.caller, id).await?;
-    let row = destinations::update(&call.app, &call.caller, id, &body.input()?).await?;
+    let row = destinations::show(&call.app, &call.caller, id).await?;
+    let input = body.typed_input(&typed(Some(row.spec.kind())))?;
+    let row = destinations::update(&call.app, &call.caller, id, &input).await?;
     resource(StatusCode::OK, row, shape)
 }
 

@@ -4,12 +4,16 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use holdfast_app::{DryRun, DryRunReport};
+use holdfast_core::server::DATABASE_PASSWORD;
 
 use crate::error::ApiError;
 
 const DRY_RUN: HeaderName = HeaderName::from_static("holdfast-dry-run");
 /// The fields that an update would change.
 const CHANGES: HeaderName = HeaderName::from_static("holdfast-changes");
+
+/// Fields of other resources that it would clear.
+const ELSEWHERE: HeaderName = HeaderName::from_static("holdfast-changes-elsewhere");
 
 /// Whether a request asks for a dry run. One that cannot be a dry run is refused: whoever asked expects that nothing
 /// happens. What only reads is the same in both, so that a client can find out whether the service knows the header.
@@ -38,7 +42,7 @@ pub(crate) fn describe(response: &mut Response, dry_run: &DryRun) {
     if !response.status().is_success() {
         return;
     }
-    let DryRunReport { version, changed } = dry_run.report();
+    let DryRunReport { version, changed, passwords_behind } = dry_run.report();
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.remove(header::ETAG);
@@ -48,5 +52,10 @@ pub(crate) fn describe(response: &mut Response, dry_run: &DryRun) {
     }
     if let Some(names) = changed.and_then(|names| HeaderValue::from_str(&names.join(", ")).ok()) {
         headers.insert(CHANGES, names);
+    }
+    let elsewhere = passwords_behind.iter().map(|id| format!("/api/remote-servers/{id}#{}", DATABASE_PASSWORD.name));
+    let elsewhere: Vec<String> = elsewhere.collect();
+    if let Some(names) = HeaderValue::from_str(&elsewhere.join(", ")).ok().filter(|names| !names.is_empty()) {
+        headers.insert(ELSEWHERE, names);
     }
 }

@@ -11,6 +11,7 @@
 //! | 412 | Precondition Failed | `If-Match` names another version, or `If-None-Match` a label that is in use |
 //! | 413 | Payload Too Large | over the body limit |
 //! | 414 | URI Too Long | over the limit of addresses |
+//! | 416 | Range Not Satisfiable | a `Range` that lies outside of a download |
 //! | 422 | Validation Error | invalid fields, each with its errors |
 //! | 429 | Too Many Requests | with `Retry-After` |
 //! | 500 | Internal Server Error | a bug; logged |
@@ -34,6 +35,10 @@ pub(crate) enum ApiError {
     BadRequest(String),
     TooLarge,
     LongUri,
+    /// The requested part lies outside of this many bytes.
+    NoSuchRange {
+        size: u64,
+    },
     UnknownPath,
     MethodNotAllowed,
 }
@@ -81,6 +86,14 @@ impl IntoResponse for ApiError {
             }
             Self::LongUri => {
                 return error(StatusCode::URI_TOO_LONG, "The address of this request must not have more than 16 KiB.");
+            }
+            Self::NoSuchRange { size } => {
+                let text = format!("The requested range is outside of the {size} bytes.");
+                let mut response = error(StatusCode::RANGE_NOT_SATISFIABLE, text);
+                if let Ok(range) = HeaderValue::from_str(&format!("bytes */{size}")) {
+                    response.headers_mut().insert(header::CONTENT_RANGE, range);
+                }
+                return response;
             }
             Self::UnknownPath => return error(StatusCode::NOT_FOUND, "The requested path does not exist."),
             Self::MethodNotAllowed => {

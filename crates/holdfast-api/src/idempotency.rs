@@ -74,8 +74,10 @@ async fn with_key(
     let content = axum::body::to_bytes(content, LONGEST_RESPONSE)
         .await
         .map_err(|error| AppError::Internal(format!("the response to a request with a key cannot be read: {error}")))?;
-    let location = head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let recorded = Recorded { status: status.as_u16(), location, body: String::from_utf8_lossy(&content).into_owned() };
+    let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let (location, version) = (text(header::LOCATION), text(header::ETAG));
+    let body = String::from_utf8_lossy(&content).into_owned();
+    let recorded = Recorded { status: status.as_u16(), location, version, body };
     // It has taken effect, so it is answered even if the response cannot be recorded.
     if let Err(error) = idempotency::end(&api.app, caller.0, begun, &recorded).await {
         tracing::warn!(reason = error.reason(), "the response to a request with a key was not recorded");
@@ -87,8 +89,10 @@ fn replay(recorded: Recorded) -> Response {
     let status = StatusCode::from_u16(recorded.status).unwrap_or(StatusCode::OK);
     let mut response = (status, [(header::CONTENT_TYPE, "application/json")], recorded.body).into_response();
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-    if let Some(location) = recorded.location.and_then(|location| HeaderValue::from_str(&location).ok()) {
-        response.headers_mut().insert(header::LOCATION, location);
+    for (name, value) in [(header::LOCATION, recorded.location), (header::ETAG, recorded.version)] {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
+            response.headers_mut().insert(name, value);
+        }
     }
     response
 }

@@ -5,6 +5,7 @@ mod answer;
 mod audit;
 mod backups;
 mod body;
+mod byte_range;
 mod call;
 mod context;
 mod cursor;

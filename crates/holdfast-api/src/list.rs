@@ -91,14 +91,18 @@ fn numbered<T>(call: &Call, page: &Page<T>) -> (Links, Meta) {
         per_page: page.request.per_page,
         to: from.map(|from| from + page.items.len() as i64 - 1),
         total: Some(page.total),
-        next_cursor: page.end.as_ref().map(cursor::write),
+        next_cursor: next_cursor(call, page),
     };
     (links, meta)
 }
 
+fn next_cursor<T>(call: &Call, page: &Page<T>) -> Option<String> {
+    page.end.as_ref().map(|end| cursor::write(end, &call.list()))
+}
+
 /// Links of a page that was requested by a cursor.
 fn continued<T>(call: &Call, page: &Page<T>) -> (Links, Meta) {
-    let next_cursor = page.end.as_ref().map(cursor::write);
+    let next_cursor = next_cursor(call, page);
     let next = next_cursor.as_ref().map(|cursor| link(call, "cursor", cursor));
     let links = Links { first: link(call, "page", "1"), last: None, prev: None, next };
     let meta = Meta {

@@ -19,6 +19,8 @@ use crate::list;
 pub(crate) struct LogResource {
     id: i64,
     backup_task_id: i64,
+    /// The backup that was made; null if there is none.
+    backup_id: Option<i64>,
     output: String,
     /// Null until the run has ended.
     finished_at: Option<String>,
@@ -80,6 +82,7 @@ pub(crate) fn shape(run: &RunRow, output: String) -> Result<LogResource, AppErro
         progress: Progress::of(run),
         id: run.id.0,
         backup_task_id: task.0,
+        backup_id: run.made_backup.map(|id| id.0),
         output,
         finished_at: run.finished_at.map(|at| rfc3339(at.0)),
         status: run.status.as_str(),

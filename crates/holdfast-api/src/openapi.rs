@@ -141,6 +141,13 @@ fn operation(route: &Route, examples: &Examples) -> Value {
         let about = "`handling=strict` refuses unknown fields of the body, which are ignored otherwise.";
         parameters.push(header("Prefer", about, &json!({ "type": "string", "maxLength": 255 })));
     }
+    if matches!(route.answer, Some(AnswerDoc::Bytes)) {
+        let about = "One part of the stored object, such as `bytes=1048576-`. Not for a file from it; several parts are \
+            not supported, and get the whole.";
+        parameters.push(header("Range", about, &json!({ "type": "string", "maxLength": 255 })));
+        let about = "The `ETag` of the bytes that you have. If the object has another one, the response is the whole.";
+        parameters.push(header("If-Range", about, &json!({ "type": "string", "maxLength": 255 })));
+    }
     if matches!(route.answer, Some(AnswerDoc::Events(_))) {
         let about = "The `id` of the last event that you received. Events since then are sent first, up to a day; if \
             some are no longer on record, the first event is `reset`.";
@@ -214,7 +221,8 @@ fn responses(route: &Route, examples: &Examples) -> BTreeMap<String, Value> {
     let mut responses = BTreeMap::new();
     let mut add = |status: u16, about: &str, body: Value| {
         // A dry run of a creation has another status, and answers as the creation would.
-        let answer = route.answer.as_ref().filter(|answer| answer.status() == status || status == 200);
+        let is_answer = |answer: &&AnswerDoc| answer.status() == status || matches!(status, 200 | 206);
+        let answer = route.answer.as_ref().filter(is_answer);
         let kind = answer.map_or("application/json", AnswerDoc::content_type);
         let mut content = json!({ "schema": body });
         if let Some(answer) = answer {
@@ -230,6 +238,14 @@ fn responses(route: &Route, examples: &Examples) -> BTreeMap<String, Value> {
         }
     }
     let error = || reference("ErrorBody");
+    if let Some(answer) = route.answer.as_ref().filter(|answer| matches!(answer, AnswerDoc::Bytes)) {
+        add(
+            206,
+            "The part that `Range` names. Its bytes are not checked: compare the hash of the whole",
+            answer.body(),
+        );
+        add(416, "`Range` names a part outside of the object", error());
+    }
     let is_read = route.method == axum::http::Method::GET;
     let guarded = route.access != Access::Public;
     if guarded {
@@ -294,6 +310,9 @@ fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
         headers.insert("Holdfast-Dry-Run", optional("`true` if this was a dry run"));
         if !route.creates_resource() && route.body.is_some() {
             headers.insert("Holdfast-Changes", optional("The fields that an update would change, for a dry run"));
+            let about =
+                "Fields of other resources that it would clear, such as `/api/remote-servers/2#database_password`";
+            headers.insert("Holdfast-Changes-Elsewhere", optional(about));
         }
     }
     if status == 202 {
@@ -306,6 +325,15 @@ fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
         // Not everything that is shown can be changed.
         let about = "The version, for `If-Match`";
         headers.insert("ETag", json!({ "description": about, "required": false, "schema": { "type": "string" } }));
+    }
+    if matches!(route.answer, Some(AnswerDoc::Bytes)) && matches!(status, 200 | 206) {
+        let about = "`bytes`, or `none` for a file from a backup";
+        headers.insert("Accept-Ranges", header(about, "string"));
+        let about = "The SHA-256 of the stored object";
+        headers.insert("ETag", json!({ "description": about, "required": false, "schema": { "type": "string" } }));
+    }
+    if matches!(status, 206 | 416) {
+        headers.insert("Content-Range", header("Which bytes of how many", "string"));
     }
     if status == 429 {
         headers.insert("Retry-After", header("Seconds to wait", "integer"));

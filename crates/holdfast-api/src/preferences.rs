@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use holdfast_app::Expected;
+use holdfast_core::fields::FieldSpec;
 use holdfast_core::input::{Errors, Input, Value};
 use holdfast_core::refusal::Rule;
 use serde_json::Value as Json;
@@ -62,6 +63,29 @@ impl KnownFields {
     /// Adds an error for every unknown field.
     pub(crate) fn check(&self, input: &Input, errors: &mut Errors) {
         check(&self.0, input, "", errors);
+    }
+}
+
+/// The fields of a resource that has a type.
+pub(crate) struct TypedFields {
+    pub fields: Vec<&'static FieldSpec>,
+    /// The type that a word means.
+    pub kind: fn(&str) -> Option<&'static str>,
+    /// The type of what is changed.
+    pub current: Option<&'static str>,
+}
+
+impl TypedFields {
+    /// Adds an error for every field that is given although it belongs to another type.
+    pub(crate) fn check(&self, input: &Input, errors: &mut Errors) {
+        let given = input.text("type").value().and_then(|word| (self.kind)(word));
+        let Some(kind) = given.or(self.current) else { return };
+        for field in self.fields.iter().filter(|field| !field.applies(|_| kind.to_owned())) {
+            let names = [field.name].into_iter().chain(field.aliases.iter().copied());
+            for name in names.filter(|name| input.get(name).is_some_and(|value| *value != Value::Null)) {
+                errors.add(name, Rule::OtherType);
+            }
+        }
     }
 }
 

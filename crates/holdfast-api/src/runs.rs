@@ -2,8 +2,10 @@
 
 use axum::http::StatusCode;
 use holdfast_app::runs::{Outlook, WaitsFor};
-use holdfast_app::{Resource, runs, version};
+use holdfast_app::{App, Resource, runs, version};
+use holdfast_core::backup::{RestoreDraft, RestoreOptions, RestoreTarget};
 use holdfast_core::clock::rfc3339;
+use holdfast_core::ids::RunId;
 use holdfast_core::input::Errors;
 use holdfast_core::run::{FailureCode, RunKind, RunStatus};
 use holdfast_store::runs::{RunFilter, RunRow};
@@ -21,7 +23,7 @@ use crate::logs::{Progress, duration_ms};
 pub(crate) struct RunResource {
     id: i64,
     kind: &'static str,
-    /// The backup being restored or verified.
+    /// The backup that is restored or verified, or that a backup run has made.
     backup_id: Option<i64>,
     backup_task_id: Option<i64>,
     /// The server that is checked.
@@ -50,17 +52,60 @@ pub(crate) struct RunResource {
     /// Shown for a single run: the run that tries the failed backup once more.
     retry_run_id: Option<i64>,
     /// Shown for a single run: why it does not start, if not because of other runs.
-    #[schema(pattern = "^(worker|maintenance)$")]
     waiting_for: Option<&'static str>,
+    /// What a restore was asked to do; null for other runs.
+    restore: Option<RestoreResource>,
 }
 
-pub(crate) fn shape(run: &RunRow, output: String) -> RunResource {
+/// The request of a restore.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RestoreResource {
+    remote_server_id: i64,
+    /// Null for a database.
+    path: Option<String>,
+    /// Null for files, and if all databases of a server are restored.
+    database_name: Option<String>,
+    /// Only these files and folders are restored; all if empty.
+    entries: Vec<String>,
+    overwrite: bool,
+    no_owner: bool,
+    numeric_owner: bool,
+    restore_devices: bool,
+    dry_run: bool,
+}
+
+fn shape_restore(draft: RestoreDraft) -> RestoreResource {
+    let (path, entries, database_name) = match draft.target {
+        RestoreTarget::Path { path, entries } => (Some(path), entries, None),
+        RestoreTarget::Database { name } => (None, Vec::new(), name),
+    };
+    let RestoreOptions { no_owner, numeric_owner, restore_devices, dry_run } = draft.options;
+    RestoreResource {
+        remote_server_id: draft.server.0,
+        path,
+        database_name,
+        entries,
+        overwrite: draft.overwrite,
+        no_owner,
+        numeric_owner,
+        restore_devices,
+        dry_run,
+    }
+}
+
+/// A run with what it was asked to restore.
+pub(crate) async fn shape_with_restore(app: &App, run: &RunRow, output: String) -> Result<RunResource, ApiError> {
+    let restore = runs::restores(app, &[run.id]).await?.pop();
+    Ok(RunResource { restore: restore.map(|(_, draft)| shape_restore(draft)), ..shape(run, output) })
+}
+
+fn shape(run: &RunRow, output: String) -> RunResource {
     RunResource {
         duration_ms: duration_ms(run),
         progress: Progress::of(run),
         id: run.id.0,
         kind: run.kind().as_str(),
-        backup_id: run.subject.backup().map(|id| id.0),
+        backup_id: run.subject.backup().or(run.made_backup).map(|id| id.0),
         backup_task_id: run.subject.task().map(|id| id.0),
         remote_server_id: run.subject.server().map(|id| id.0),
         backup_destination_id: run.subject.destination().map(|id| id.0),
@@ -79,6 +124,7 @@ pub(crate) fn shape(run: &RunRow, output: String) -> RunResource {
         retry_at: None,
         retry_run_id: None,
         waiting_for: None,
+        restore: None,
     }
 }
 
@@ -108,13 +154,19 @@ pub(crate) async fn list_runs(call: Call) -> Answer {
         return Err(ApiError::from(errors));
     }
     let page = runs::list_of_backups(&call.app, &listing, &filter).await?;
-    list::page(&call, page, |(run, output)| shape(&run, output))
+    let ids: Vec<RunId> = page.items.iter().map(|(run, _)| run.id).collect();
+    let mut restores = runs::restores(&call.app, &ids).await?;
+    list::page(&call, page, |(run, output)| {
+        let own = restores.iter().position(|(id, _)| *id == run.id.0).map(|place| restores.swap_remove(place));
+        RunResource { restore: own.map(|(_, draft)| shape_restore(draft)), ..shape(&run, output) }
+    })
 }
 
 pub(crate) async fn show_run(call: Call) -> Answer {
     let (run, output) = runs::show(&call.app, &call.caller, call.id(Resource::Run)?).await?;
     let outlook = runs::outlook(&call.app, &run).await?;
-    versioned(StatusCode::OK, &version(&run), with_outlook(shape(&run, output), &outlook))
+    let shown = shape_with_restore(&call.app, &run, output).await?;
+    versioned(StatusCode::OK, &version(&run), with_outlook(shown, &outlook))
 }
 
 pub(crate) async fn cancel_run(call: Call) -> Answer {

@@ -14,6 +14,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::list;
 use crate::openapi::doc::SchemaDoc;
+use crate::preferences::TypedFields;
 
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamResource {
@@ -96,8 +97,16 @@ pub(crate) async fn list_streams(call: Call) -> Answer {
     list::page(&call, page, shape)
 }
 
+fn typed(current: Option<StreamKind>) -> TypedFields {
+    TypedFields {
+        fields: stream::fields().collect(),
+        kind: |word| StreamKind::parse_input(word).map(StreamKind::as_str),
+        current: current.map(StreamKind::as_str),
+    }
+}
+
 pub(crate) async fn create_stream(call: Call, body: Body) -> Answer {
-    let row = streams::create(&call.app, &call.caller, &body.input()?).await?;
+    let row = streams::create(&call.app, &call.caller, &body.typed_input(&typed(None))?).await?;
     resource(StatusCode::CREATED, row, shape)
 }
 
@@ -108,8 +117,9 @@ pub(crate) async fn show_stream(call: Call) -> Answer {
 
 pub(crate) async fn update_stream(call: Call, body: Body) -> Answer {
     let id: StreamId = call.id(Resource::NotificationStream)?;
-    streams::show(&call.app, &call.caller, id).await?;
-    let row = streams::update(&call.app, &call.caller, id, &body.input()?).await?;
+    let row = streams::show(&call.app, &call.caller, id).await?;
+    let input = body.typed_input(&typed(Some(row.kind)))?;
+    let row = streams::update(&call.app, &call.caller, id, &input).await?;
     resource(StatusCode::OK, row, shape)
 }
 

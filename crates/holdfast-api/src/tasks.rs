@@ -25,6 +25,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::openapi::doc::SchemaDoc;
+use crate::preferences::TypedFields;
 use crate::{list, logs};
 
 #[derive(Serialize, ToSchema)]
@@ -59,7 +60,6 @@ pub(crate) struct TaskResource {
 pub(crate) struct LastRunResource {
     /// The log of the run, which may have been deleted since.
     id: i64,
-    #[schema(pattern = "^(successful|failed)$")]
     status: &'static str,
     error_code: Option<&'static str>,
     warnings: i64,
@@ -70,7 +70,6 @@ pub(crate) struct LastRunResource {
 pub(crate) struct ProtectionResource {
     /// When a backup that is still stored was last proven to be good.
     last_proven_at: Option<String>,
-    #[schema(pattern = "^(drill|verify)$")]
     proven_by: Option<&'static str>,
     last_drill_id: Option<i64>,
     /// The newest backup looks suspicious, so old ones are not removed; see `POST …/release-retention`.
@@ -285,8 +284,16 @@ fn upcoming(row: UpcomingRow, zone: &Zone) -> UpcomingResource {
     }
 }
 
+fn typed(current: Option<TaskKind>) -> TypedFields {
+    TypedFields {
+        fields: task::request_fields().collect(),
+        kind: |word| TaskKind::parse(word).map(TaskKind::as_str),
+        current: current.map(TaskKind::as_str),
+    }
+}
+
 pub(crate) async fn create_task(call: Call, body: Body) -> Answer {
-    let task = tasks::create(&call.app, &call.caller, &body.input()?).await?;
+    let task = tasks::create(&call.app, &call.caller, &body.typed_input(&typed(None))?).await?;
     answer(&call, StatusCode::CREATED, task)
 }
 
@@ -297,8 +304,9 @@ pub(crate) async fn show_task(call: Call) -> Answer {
 
 pub(crate) async fn update_task(call: Call, body: Body) -> Answer {
     let id: TaskId = call.id(Resource::BackupTask)?;
-    tasks::show(&call.app, &call.caller, id).await?;
-    let task = tasks::update(&call.app, &call.caller, id, &body.input()?).await?;
+    let now = tasks::show(&call.app, &call.caller, id).await?;
+    let input = body.typed_input(&typed(Some(now.row.spec.source.kind())))?;
+    let task = tasks::update(&call.app, &call.caller, id, &input).await?;
     answer(&call, StatusCode::OK, task)
 }
 

@@ -2,6 +2,8 @@
 //! engine. Reading a backup for a user is the only thing that a request itself does at a destination; everything else
 //! there is a run. It also tells monitoring how much room local destinations have.
 
+use std::ops::Range;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
@@ -23,6 +25,17 @@ pub struct EntryItem {
     pub kind: EntryKind,
     pub size: u64,
     pub modified_at: Timestamp,
+}
+
+/// What is downloaded of a backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// The object as it is stored.
+    Whole,
+    /// Some bytes of the object as it is stored, which are not empty and within its size.
+    Range(Range<u64>),
+    /// The content of one file.
+    Entry(&'a str),
 }
 
 /// A stream of bytes for a client; an error ends it.
@@ -96,8 +109,7 @@ pub trait BackupReader: Send + Sync {
     /// Entries anywhere in the backup whose name contains the text, sorted by path, at most `limit`.
     async fn search(&self, caller: &Caller, backup: &BackupRow, text: &str, limit: usize) -> Result<Vec<EntryItem>>;
 
-    /// The object as it is stored, or the content of one file in it.
-    async fn download(&self, caller: &Caller, backup: &BackupRow, entry: Option<&str>) -> Result<Download>;
+    async fn download(&self, caller: &Caller, backup: &BackupRow, part: Part<'_>) -> Result<Download>;
 
     /// A folder as a tar archive.
     async fn download_folder(&self, caller: &Caller, backup: &BackupRow, path: &str) -> Result<Download>;

@@ -13,7 +13,7 @@ use holdfast_store::tasks::{self, Referenced};
 use holdfast_store::{Listing, Tx, restores};
 
 use crate::access::{owned, written};
-use crate::backup_reader::{Download, EntryItem};
+use crate::backup_reader::{Download, EntryItem, Part};
 use crate::refusal::Conflict;
 use crate::{App, AppError, Caller, Result};
 
@@ -81,10 +81,15 @@ async fn note_download(app: &App, caller: &Caller, id: BackupId, what: &str) -> 
     Ok(tx.commit().await?)
 }
 
-pub async fn download(app: &App, caller: &Caller, id: BackupId, entry: Option<&str>) -> Result<Download> {
+pub async fn download(app: &App, caller: &Caller, id: BackupId, part: Part<'_>) -> Result<Download> {
     let backup = present(show(app, caller, id).await?)?;
-    let download = while_waited_for(caller, app.ports.backup_reader.download(caller, &backup, entry)).await?;
-    note_download(app, caller, id, entry.unwrap_or("whole")).await?;
+    let what = match &part {
+        Part::Whole => "whole".to_owned(),
+        Part::Range(range) => format!("bytes {}-{}", range.start, range.end.saturating_sub(1)),
+        Part::Entry(path) => (*path).to_owned(),
+    };
+    let download = while_waited_for(caller, app.ports.backup_reader.download(caller, &backup, part)).await?;
+    note_download(app, caller, id, &what).await?;
     Ok(download)
 }
 
@@ -128,7 +133,7 @@ pub async fn request_restore(
     let backup = owned(caller, backups::find_locked(&mut tx, id).await?)?;
     let draft = draft_restore(&mut tx, caller, backup, input).await?;
     app.limit_action(caller.limit_key)?;
-    let detail = format!("{id} to server {}", draft.server);
+    let detail = format!("{id} to server {}", draft.describe());
     app.audit(&mut tx, caller, AuditAction::BackupRestoreRequested, &detail).await?;
     let new = NewRun {
         load_server: Some(draft.server),

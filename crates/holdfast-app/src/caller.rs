@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use holdfast_core::ids::UserId;
+use holdfast_core::ids::{ServerId, UserId};
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::{clock, random};
 pub use holdfast_store::audit::Origin;
@@ -21,6 +21,8 @@ pub struct Caller {
     pub gone: CancellationToken,
     /// What is changed or deleted must be in this version.
     pub expected: Expected,
+    /// An update that changes nothing leaves the version as it is.
+    pub keeps_version: bool,
     /// Set if they only want to know what a use case would do.
     pub dry_run: Option<DryRun>,
     /// The key under which this caller's runs, checks, event streams and downloads are counted.
@@ -50,6 +52,8 @@ pub struct DryRunReport {
     pub version: Option<String>,
     /// The fields that an update would change.
     pub changed: Option<Vec<String>>,
+    /// The servers behind one that moves, whose database passwords would be removed.
+    pub passwords_behind: Vec<ServerId>,
 }
 
 impl DryRun {
@@ -57,8 +61,8 @@ impl DryRun {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    pub(crate) fn write(&self, report: DryRunReport) {
-        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = report;
+    pub(crate) fn write(&self, note: impl FnOnce(&mut DryRunReport)) {
+        note(&mut self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
 }
 
@@ -93,6 +97,7 @@ impl Caller {
             origin,
             gone: CancellationToken::new(),
             expected: Expected::Any,
+            keeps_version: false,
             dry_run: None,
             limit_key: LimitKey::Operator(user.id.0),
         }

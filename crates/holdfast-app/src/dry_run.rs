@@ -1,6 +1,7 @@
 //! Dry runs: a use case does all that it does otherwise, and its transaction is rolled back instead of committed.
 
 use holdfast_core::changes::Changes;
+use holdfast_core::ids::ServerId;
 use holdfast_core::rate::Quota;
 use holdfast_core::secret::SecretChange;
 use holdfast_core::{Secret, random};
@@ -8,7 +9,7 @@ use holdfast_store::labels::{self, Labelled};
 use holdfast_store::{StoreError, Tx};
 
 use crate::access::{Owned, version};
-use crate::caller::{Caller, DryRunReport, Expected};
+use crate::caller::{Caller, Expected};
 use crate::refusal::Conflict;
 use crate::{App, AppError, Result};
 
@@ -73,14 +74,26 @@ pub(crate) fn note_update(
     }
     let same: Vec<&str> = secrets.iter().filter(|pair| pair.is_same()).map(|pair| pair.field).collect();
     let changed = changes.clone().without(&same).fields().into_iter().map(str::to_owned).collect();
-    dry_run.write(DryRunReport { version: Some(version(row)), changed: Some(changed) });
+    dry_run.write(|report| (report.version, report.changed) = (Some(version(row)), Some(changed)));
     Ok(())
+}
+
+/// Records for the response of a dry run which other servers would lose their database password.
+pub(crate) fn note_elsewhere(caller: &Caller, servers: Vec<ServerId>) {
+    if let Some(dry_run) = &caller.dry_run {
+        dry_run.write(|report| report.passwords_behind = servers);
+    }
+}
+
+/// Whether an update ends here, because it changes nothing and its caller wants no new version then.
+pub(crate) fn is_done(caller: &Caller, changes: &Changes) -> bool {
+    caller.keeps_version && changes.is_empty()
 }
 
 /// Records for the response of a dry run which version would be deleted.
 pub(crate) fn note_deletion(caller: &Caller, row: &impl Owned) {
     if let Some(dry_run) = &caller.dry_run {
-        dry_run.write(DryRunReport { version: Some(version(row)), changed: None });
+        dry_run.write(|report| report.version = Some(version(row)));
     }
 }
 

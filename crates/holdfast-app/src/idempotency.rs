@@ -3,7 +3,7 @@
 use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
 use holdfast_core::random;
-use holdfast_store::idempotency;
+use holdfast_store::idempotency::{self, ResponseHead};
 use sha2::{Digest as _, Sha256};
 
 use crate::refusal::Conflict;
@@ -21,6 +21,8 @@ const KEPT_SECS: i64 = 86_400;
 pub struct Recorded {
     pub status: u16,
     pub location: Option<String>,
+    /// The `ETag`.
+    pub version: Option<String>,
     pub body: String,
 }
 
@@ -62,7 +64,8 @@ pub async fn begin(app: &App, (user, actor): (UserId, &str), key: &str, request:
     let body = idempotency::open_response(&mut tx, user, row.id).await?;
     match (status, body) {
         (Some(status), Some(body)) => {
-            Ok(Begun::Again(Recorded { status, location: row.location, body: body.reveal().to_owned() }))
+            let body = body.reveal().to_owned();
+            Ok(Begun::Again(Recorded { status, location: row.location, version: row.version, body }))
         }
         (None, _) | (_, None) => Err(AppError::Conflict(Conflict::RequestUnfinished)),
     }
@@ -71,7 +74,8 @@ pub async fn begin(app: &App, (user, actor): (UserId, &str), key: &str, request:
 /// Records the response of a request that has taken effect.
 pub async fn end(app: &App, user: UserId, id: i64, response: &Recorded) -> Result<()> {
     let mut tx = app.store.begin().await?;
-    let head = (i64::from(response.status), response.location.as_deref());
+    let (location, version) = (response.location.as_deref(), response.version.as_deref());
+    let head = ResponseHead { status: i64::from(response.status), location, version };
     idempotency::update_response(&mut tx, user, id, head, &response.body).await?;
     Ok(tx.commit().await?)
 }

@@ -53,7 +53,7 @@ pub mod two_factor;
 pub use access::{Owned, version};
 pub use app::{App, Limits, Ports};
 pub use authentication::{authenticate, is_accepted, require_scope};
-pub use backup_reader::{BackupReader, Download, EntryItem};
+pub use backup_reader::{BackupReader, Download, EntryItem, Part};
 pub use caller::{Caller, Context, Credential, DryRun, DryRunReport, Expected, LimitKey, Origin};
 pub use checks::Check;
 pub use error::{AppError, Outage, OutageCause, Resource};

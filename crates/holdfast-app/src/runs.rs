@@ -1,12 +1,13 @@
 //! Runs of every kind: look at them and their output, and cancel them. The runs of a task are also its logs (`logs.rs`).
 
 use holdfast_core::audit::AuditAction;
+use holdfast_core::backup::RestoreDraft;
 use holdfast_core::ids::RunId;
 use holdfast_core::page::Page;
 use holdfast_core::run::RunStatus;
 use holdfast_store::due::{self, SecondAttempt};
 use holdfast_store::runs::{self, RunFilter, RunRow};
-use holdfast_store::{DbTime, Listing};
+use holdfast_store::{DbTime, Listing, restores};
 
 use crate::refusal::Conflict;
 use crate::run_output::{with_output, with_outputs};
@@ -31,6 +32,12 @@ pub async fn show(app: &App, caller: &Caller, id: RunId) -> Result<(RunRow, Stri
     let mut tx = app.store.read().await?;
     let run = owned_run(caller, runs::find(&mut tx, id).await?)?;
     with_output(&mut tx, run).await
+}
+
+/// What those of these runs that are restores were asked to do.
+pub async fn restores(app: &App, runs: &[RunId]) -> Result<Vec<(i64, RestoreDraft)>> {
+    let ids: Vec<i64> = runs.iter().map(|run| run.0).collect();
+    Ok(restores::list(&mut app.store.read().await?, &ids).await?)
 }
 
 /// What whoever waits for a run should know of it.

@@ -46,7 +46,13 @@ pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &Input) -> 
     if caller.dry_run.is_some() {
         let stored = servers::open_database_password(&mut tx, &row).await;
         let password = SecretPair::new(server::DATABASE_PASSWORD.name, &draft.database_password, stored)?;
+        let host_key = if draft.moves(&row.current()) { None } else { row.host_key.clone() };
+        let changes =
+            changes.clone().with_field("host_key_fingerprint", &row.host_key.clone().into(), &host_key.into());
         dry_run::note_update(app, caller, &row, &changes, &[password])?;
+    }
+    if dry_run::is_done(caller, &changes) {
+        return Ok(row);
     }
     servers::update(&mut tx, &row, &draft, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::RemoteServerUpdated, &named(id, &row.label), &changes).await?;
@@ -78,9 +84,10 @@ async fn note_move(app: &App, caller: &Caller, tx: &mut Tx, row: &ServerRow, dra
             add("host key forgotten");
         }
         let behind = servers::clear_passwords_behind(tx, row, app.now()).await?;
-        if behind > 0 {
-            add(&format!("database passwords removed from servers behind it: {behind}"));
+        if !behind.is_empty() {
+            add(&format!("database passwords removed from servers behind it: {}", behind.len()));
         }
+        dry_run::note_elsewhere(caller, behind);
     }
     app.audit(tx, caller, AuditAction::RemoteServerMoved, &detail).await
 }

@@ -37,7 +37,7 @@ pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &Input) -> 
     let mut tx = app.store.begin().await?;
     let row = owned(caller, streams::find_locked(&mut tx, id).await?)?;
     let draft = StreamDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
-    let (subject, changes) = (named(id, &row.label), draft.changes(&row.current()));
+    let (subject, changes) = (named(id, &row.label), draft.changes(&row.current(), row.has_token));
     if caller.dry_run.is_some() {
         let value = SecretPair::new("value", &draft.value, streams::open_value(&mut tx, &row).await)?;
         let mut secrets = vec![value];
@@ -45,6 +45,9 @@ pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &Input) -> 
             secrets.push(SecretPair::new(field, &draft.token, streams::open_token(&mut tx, &row).await)?);
         }
         dry_run::note_update(app, caller, &row, &changes, &secrets)?;
+    }
+    if dry_run::is_done(caller, &changes) {
+        return Ok(row);
     }
     streams::update(&mut tx, &row, &draft, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::NotificationStreamUpdated, &subject, &changes).await?;

@@ -1,4 +1,4 @@
-//! API calls: they wait when the service limits their rate, and requests whose response was lost are sent again.
+//! API calls: they wait when the service limits their rate, and changes whose response was lost are sent again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const PER_PAGE: i64 = 100;
 /// How many times a call waits and tries again after "too many requests".
 const MOST_WAITS: usize = 5;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How many times a POST is sent again after its response was lost: long enough for a service to restart.
+/// How many times a change is sent again after its response was lost: long enough for a service to restart.
 const MOST_REPEATS: u32 = 4;
 /// The wait before it is sent again; it doubles each time.
 const FIRST_REPEAT: Duration = Duration::from_millis(500);
@@ -37,6 +37,8 @@ pub struct Client {
 const DRY_RUN: &str = "holdfast-dry-run";
 /// The fields that an update would change.
 const CHANGES: &str = "holdfast-changes";
+/// The fields of other resources that it would clear.
+const ELSEWHERE: &str = "holdfast-changes-elsewhere";
 
 /// What a request is conditional on.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,6 +67,10 @@ pub struct Tried {
     pub version: Option<String>,
     /// The fields that an update would change.
     pub changed: Vec<String>,
+    /// The resource as it would be.
+    pub after: Value,
+    /// Fields of other resources that would be cleared: the path of each resource, and the name of the field.
+    pub elsewhere: Vec<(String, String)>,
 }
 
 /// What happens to the caller's runs, backups and notices.
@@ -132,8 +138,24 @@ impl Client {
 
     /// Makes a change. Returns the `data` of the response.
     pub async fn change(&self, change: &Change<'_>) -> Result<Value> {
-        let reply = self.send(&Request::of(change, false)).await?;
-        Ok(data(self.read(&reply)?))
+        let request = Request::of(change, false);
+        let (sent, is_repeated) = self.exchange(&request).await;
+        match self.outcome(&request, sent, is_repeated) {
+            // The attempt whose response was lost may have made the version that the repetition found.
+            Err(ClientError::Outdated(_))
+                if is_repeated && change.method == Method::PUT && self.is_made(change).await =>
+            {
+                self.get(change.path).await
+            }
+            outcome => Ok(data(self.read(&outcome?)?)),
+        }
+    }
+
+    /// Whether the resource is as an update makes it: then a dry run of the update finds nothing to change.
+    async fn is_made(&self, change: &Change<'_>) -> bool {
+        let again = Change { condition: Condition::None, ..change.clone() };
+        matches!(self.has_dry_runs().await, Ok(true))
+            && matches!(self.try_out(&again).await, Ok(tried) if tried.changed.is_empty())
     }
 
     /// Asks what a change would do. Only for services that have dry runs.
@@ -142,7 +164,11 @@ impl Client {
         let Some(_) = reply.header(DRY_RUN) else { return Err(self.odd()) };
         let names = reply.header(CHANGES).unwrap_or_default();
         let changed = names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Ok(Tried { version: reply.header(header::ETAG.as_str()), changed })
+        let elsewhere = reply.header(ELSEWHERE).unwrap_or_default();
+        let elsewhere = elsewhere.split(',').filter_map(|field| field.trim().split_once('#'));
+        let elsewhere = elsewhere.map(|(path, name)| (path.to_owned(), name.to_owned())).collect();
+        let after = data(self.read(&reply)?);
+        Ok(Tried { version: reply.header(header::ETAG.as_str()), changed, after, elsewhere })
     }
 
     pub async fn post(&self, path: &str, body: Option<&Value>) -> Result<Value> {
@@ -183,7 +209,17 @@ impl Client {
 
     /// Starts a download; the caller reads its bytes.
     pub async fn download(&self, path: &str) -> Result<Response> {
-        let request = self.http.get(self.url(path)).bearer_auth(&self.token);
+        self.open(self.http.get(self.url(path))).await
+    }
+
+    /// Continues a download from this byte on, if it is still of this version; else the response is the whole.
+    pub async fn download_rest(&self, path: &str, from: u64, version: &str) -> Result<Response> {
+        let request = self.http.get(self.url(path)).header(header::RANGE, format!("bytes={from}-"));
+        self.open(request.header(header::IF_RANGE, version)).await
+    }
+
+    async fn open(&self, request: RequestBuilder) -> Result<Response> {
+        let request = request.bearer_auth(&self.token);
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         if response.status().is_success() {
             return Ok(response);
@@ -206,39 +242,64 @@ impl Client {
         if reply.text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&reply.text).map_err(|_| self.odd()) }
     }
 
-    /// Sends a request until there is a response to it.
     async fn send(&self, asked: &Request<'_>) -> Result<Reply> {
+        let (sent, is_repeated) = self.exchange(asked).await;
+        self.outcome(asked, sent, is_repeated)
+    }
+
+    /// Sends a request until there is a response to it. A change is sent again if its response was lost: the service
+    /// executes a POST only once, because it has a key, and the others have the same effect twice as once. Returns
+    /// whether an earlier attempt may have been executed, too.
+    async fn exchange(&self, asked: &Request<'_>) -> (reqwest::Result<Reply>, bool) {
         let key = (asked.method == Method::POST).then(|| random::hex(&random::bytes::<16>()));
         let (mut waits, mut repeats) = (0, 0);
         loop {
-            let mut request = self.http.request(asked.method.clone(), self.url(asked.path)).bearer_auth(&self.token);
-            request = request.timeout(TIMEOUT).header(header::ACCEPT, "application/json");
-            for (name, value) in &asked.headers {
-                request = request.header(*name, value);
-            }
-            if let Some(key) = &key {
-                request = request.header(IDEMPOTENCY_KEY, key);
-            }
-            if let Some(body) = asked.body {
-                request = request.json(body);
-            }
-            let sent = receive(request).await;
-            if key.is_some() && repeats < MOST_REPEATS && is_lost(&sent, repeats > 0) {
+            let sent = receive(self.build(asked, key.as_deref())).await;
+            let is_repeated = repeats > 0;
+            if asked.method != Method::GET && repeats < MOST_REPEATS && is_lost(&sent, is_repeated, key.is_some()) {
                 tokio::time::sleep(FIRST_REPEAT * 2_u32.pow(repeats)).await;
                 repeats += 1;
                 continue;
             }
-            let reply = sent.map_err(|error| self.unreachable(&error))?;
-            if reply.status == StatusCode::TOO_MANY_REQUESTS && waits < MOST_WAITS {
-                tokio::time::sleep(reply.wait()).await;
-                waits += 1;
-                continue;
+            match &sent {
+                Ok(reply) if reply.status == StatusCode::TOO_MANY_REQUESTS && waits < MOST_WAITS => {
+                    tokio::time::sleep(reply.wait()).await;
+                    waits += 1;
+                }
+                _ => return (sent, is_repeated),
             }
-            if !reply.status.is_success() {
-                return Err(ClientError::of_response(reply.status, &reply.text));
-            }
-            return Ok(reply);
         }
+    }
+
+    fn build(&self, asked: &Request<'_>, key: Option<&str>) -> RequestBuilder {
+        let mut request = self.http.request(asked.method.clone(), self.url(asked.path)).bearer_auth(&self.token);
+        request = request.timeout(TIMEOUT).header(header::ACCEPT, "application/json");
+        for (name, value) in &asked.headers {
+            request = request.header(*name, value);
+        }
+        if let Some(key) = key {
+            request = request.header(IDEMPOTENCY_KEY, key);
+        }
+        match asked.body {
+            Some(body) => request.json(body),
+            None => request,
+        }
+    }
+
+    /// What has become of a request, as far as that is known.
+    fn outcome(&self, asked: &Request<'_>, sent: reqwest::Result<Reply>, is_repeated: bool) -> Result<Reply> {
+        let is_unknown = asked.may_change() && is_unknown(&sent, is_repeated);
+        let error = match sent {
+            Ok(reply) if reply.status.is_success() => return Ok(reply),
+            // The attempt whose response was lost has deleted it.
+            Ok(reply) if is_repeated && asked.method == Method::DELETE && reply.status == StatusCode::NOT_FOUND => {
+                return Ok(Reply { text: r#"{"message": "It is deleted."}"#.to_owned(), ..reply });
+            }
+            Ok(reply) => ClientError::of_response(reply.status, &reply.text),
+            Err(error) => self.unreachable(&error),
+        };
+        let unknown = || ClientError::Uncertain(format!("it is unknown whether this took effect: {error}"));
+        Err(if is_unknown { unknown() } else { error })
     }
 
     fn odd(&self) -> ClientError {
@@ -299,6 +360,10 @@ impl<'a> Request<'a> {
         let headers = condition.into_iter().chain(dry_run).collect();
         Self { method: change.method.clone(), path: change.path, body: change.body, headers }
     }
+
+    fn may_change(&self) -> bool {
+        self.method != Method::GET && self.headers.iter().all(|(name, _)| *name != DRY_RUN)
+    }
 }
 
 struct Reply {
@@ -326,16 +391,37 @@ async fn receive(request: RequestBuilder) -> reqwest::Result<Reply> {
 }
 
 /// Whether the request may have been executed without its response arriving. Once that has happened, the service may
-/// still be busy with it, or be down.
-fn is_lost(sent: &reqwest::Result<Reply>, is_repeated: bool) -> bool {
+/// still be busy with it, or be down. With a key, it says so by a conflict.
+fn is_lost(sent: &reqwest::Result<Reply>, is_repeated: bool, has_key: bool) -> bool {
     match sent {
-        Err(error) => is_repeated || !(error.is_connect() || error.is_builder()),
+        Err(error) => is_repeated || !is_unsent(error),
         Ok(reply) => match reply.status {
             StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => true,
-            StatusCode::CONFLICT | StatusCode::SERVICE_UNAVAILABLE => is_repeated,
+            StatusCode::CONFLICT => is_repeated && has_key,
+            StatusCode::SERVICE_UNAVAILABLE => is_repeated,
             _ => false,
         },
     }
+}
+
+/// Whether nobody can tell if a change was made. What the service refuses after it has looked at the resource was not
+/// made by an earlier attempt either.
+fn is_unknown(sent: &reqwest::Result<Reply>, is_repeated: bool) -> bool {
+    match sent {
+        Err(error) => is_repeated || !is_unsent(error),
+        Ok(reply) => match reply.status {
+            StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::SERVICE_UNAVAILABLE => is_repeated,
+            status => status.is_server_error(),
+        },
+    }
+}
+
+/// Whether the service cannot have received the request.
+fn is_unsent(error: &reqwest::Error) -> bool {
+    error.is_connect() || error.is_builder()
 }
 
 fn data(mut answer: Value) -> Value {

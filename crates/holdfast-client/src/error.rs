@@ -11,6 +11,9 @@ pub enum ClientError {
     Settings(String),
     #[error("cannot reach {url}: {reason}")]
     Unreachable { url: String, reason: String },
+    /// A change may have been made: its response was lost, also when it was sent again.
+    #[error("{0}")]
+    Uncertain(String),
     #[error("{0}")]
     Denied(String),
     #[error("{0}")]
@@ -51,6 +54,7 @@ impl ClientError {
         match self {
             Self::Settings(text) => Self::Settings(of(text)),
             Self::Denied(text) => Self::Denied(of(text)),
+            Self::Uncertain(text) => Self::Uncertain(of(text)),
             Self::Missing(text) => Self::Missing(of(text)),
             Self::Ambiguous(text) => Self::Ambiguous(of(text)),
             Self::Conflict(text) => Self::Conflict(of(text)),

@@ -3,6 +3,7 @@
 pub mod apply;
 mod call;
 mod error;
+mod field_change;
 pub mod kinds;
 pub mod profile;
 pub mod resource;
@@ -10,3 +11,4 @@ mod yaml;
 
 pub use call::{Change, Client, Condition, Events, Tried};
 pub use error::ClientError;
+pub use field_change::FieldChange;

@@ -1,9 +1,11 @@
 //! One resource at a time: found by its id or label, created and changed by fields that refer to others by label.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::call::{Client, Result};
+use crate::call::{Change, Client, Condition, Result};
 use crate::error::ClientError;
+use crate::field_change::{FieldChange, consequences};
 use crate::kinds::{Fields, KINDS, ResourceKind, set};
 
 /// The id of a resource that was given by its id or its exact label.
@@ -23,6 +25,39 @@ pub async fn find(client: &Client, kind: &ResourceKind, name: &str) -> Result<i6
             Err(ClientError::Ambiguous(text))
         }
     }
+}
+
+/// A resource that was changed, and what the service has changed besides what was asked for, such as the password of a
+/// server that moves, which is removed. Earlier versions of the service cannot tell that.
+#[derive(Debug)]
+pub struct Updated {
+    pub resource: Value,
+    pub consequences: Vec<FieldChange>,
+    /// Fields of other resources that were cleared: the path of each resource, and the name of the field.
+    pub elsewhere: Vec<(String, String)>,
+}
+
+pub async fn update(client: &Client, kind: &ResourceKind, id: i64, given: Given) -> Result<Updated> {
+    let path = format!("{}/{id}", kind.path);
+    let given_names: Vec<String> = given.fields.keys().cloned().collect();
+    let body = given.body(client, kind).await?;
+    let (mut found, mut elsewhere) = (Vec::new(), Vec::new());
+    if client.has_dry_runs().await? {
+        let tried = async |body: &Value| {
+            let change = Change { method: Method::PUT, path: &path, body: Some(body), condition: Condition::None };
+            client.try_out(&change).await
+        };
+        // Without any field, it is as it is now.
+        let before = tried(&json!({})).await?.after;
+        let tried = tried(&body).await?;
+        let is_given = |change: &FieldChange| {
+            kind.field(&change.name).is_some_and(|field| given_names.iter().any(|n| n == field.name))
+        };
+        found = consequences(kind, &before, &tried);
+        found.retain(|change| !is_given(change));
+        elsewhere = tried.elsewhere;
+    }
+    Ok(Updated { resource: client.put(&path, &body).await?, consequences: found, elsewhere })
 }
 
 /// What a command gives for one resource: fields by their name in the API, and ids or labels of others by link.

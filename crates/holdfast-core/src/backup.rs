@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use crate::changes::quoted;
 use crate::content::{Content, Coverage};
 use crate::ids::ServerId;
 use crate::input::{Errors, Field};
@@ -215,6 +216,29 @@ pub enum RestoreTarget {
 }
 
 impl RestoreDraft {
+    /// Its server, target and options, for the audit log.
+    pub fn describe(&self) -> String {
+        let mut parts = vec![self.server.to_string()];
+        match &self.target {
+            RestoreTarget::Path { path, entries } => {
+                parts.push(format!("path {}", quoted(path)));
+                parts.extend((!entries.is_empty()).then(|| format!("entries {}", entries.len())));
+            }
+            RestoreTarget::Database { name: Some(name) } => parts.push(format!("database {}", quoted(name))),
+            RestoreTarget::Database { name: None } => parts.push("all databases".to_owned()),
+        }
+        let RestoreOptions { no_owner, numeric_owner, restore_devices, dry_run } = self.options;
+        let switches = [
+            (self.overwrite, "overwrite"),
+            (no_owner, "no_owner"),
+            (numeric_owner, "numeric_owner"),
+            (restore_devices, "restore_devices"),
+            (dry_run, "dry_run"),
+        ];
+        parts.extend(switches.iter().filter(|(is_on, _)| *is_on).map(|(_, name)| (*name).to_owned()));
+        parts.join(", ")
+    }
+
     pub fn check(errors: &mut Errors, input: &RestoreInput, content: Content) -> Option<Self> {
         let e = errors;
         let server = match &input.remote_server_id {

@@ -53,6 +53,10 @@ impl Changes {
         self
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The names of the fields that differ, each once.
     pub fn fields(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
@@ -123,7 +127,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// In quotes, with control characters escaped, so that a text cannot pass for another part of the line.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", shortened(text))
 }
 

@@ -152,6 +152,8 @@ refusals! {
         /// A cursor that was not taken from a response, or that belongs to another order.
         Cursor = "cursor", "The {name} field must be the cursor of a response to the same request.";
         Unknown = "unknown", "The {name} field is unknown.";
+        /// A field of another type of destination, task or stream.
+        OtherType = "other-type", "The {name} field does not apply to this type.";
         QuietTime = "quiet-time", "The {field} field must be a time like 22:00.";
         QuietHours = "quiet-hours", "The quiet hours must not end when they begin.";
         Window = "window", "The window must not end when it begins.";

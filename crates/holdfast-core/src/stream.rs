@@ -146,7 +146,7 @@ impl CurrentStream {
 
 impl StreamDraft {
     /// What it changes, for the audit log.
-    pub fn changes(&self, current: &CurrentStream) -> Changes {
+    pub fn changes(&self, current: &CurrentStream, has_token: bool) -> Changes {
         let after = CurrentStream {
             label: self.label.clone(),
             kind: self.kind,
@@ -154,8 +154,8 @@ impl StreamDraft {
             on_failure: self.on_failure,
         };
         let changes = Changes::between(&current.write(), &after.write()).with_secret(VALUE.name, &self.value, true);
-        // A token is only removed together with a change of type, which says as much.
-        self.kind.token_field().into_iter().fold(changes, |all, name| all.with_secret(name, &self.token, false))
+        let token = self.kind.token_field().or(current.kind.token_field());
+        token.into_iter().fold(changes, |all, name| all.with_secret(name, &self.token, has_token))
     }
 
     pub fn check(input: &Input, current: Option<&CurrentStream>) -> Result<Self, Errors> {
@@ -258,7 +258,7 @@ mod tests {
         let current = CurrentStream { label: "l".into(), kind: StreamKind::Email, on_success: true, on_failure: true };
         let off = Input::default().with("notifications", Input::default().with("on_failure", false));
         let draft = StreamDraft::check(&off.with("value", "planted@example.org"), Some(&current)).unwrap();
-        let text = draft.changes(&current).describe("5").unwrap();
+        let text = draft.changes(&current, false).describe("5").unwrap();
         assert_eq!(text, "5: notifications.on_failure true → false, value changed");
     }
 

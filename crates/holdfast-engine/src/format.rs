@@ -2,6 +2,7 @@
 //! the registry are in `formats`.
 
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -43,8 +44,13 @@ pub(crate) trait BackupFormat: Send + Sync {
         stop: &CancellationToken,
     ) -> Result<Box<dyn StoredEntries>>;
 
-    /// Downloads the backup as one file; also returns the size of the file.
-    async fn download(&self, engine: &Engine, backup: &StoredBackup) -> Result<(u64, Download)>;
+    /// Downloads the backup as one file, or a part of that; also returns how many bytes that are.
+    async fn download(
+        &self,
+        engine: &Engine,
+        backup: &StoredBackup,
+        range: Option<Range<u64>>,
+    ) -> Result<(u64, Download)>;
 
     /// Whether the destination has the backup. It is missing only if the destination was there before and after it was
     /// looked for.

@@ -1,7 +1,7 @@
 //! Reads stored backups for verification, listings and downloads, and removes them. The format of a backup says how.
 
 use std::io::{self, Read};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use holdfast_core::run::FailureCode;
@@ -120,9 +120,9 @@ impl Engine {
         on_thread(move || entries.manifest()).await
     }
 
-    /// Downloads the backup as one file; also returns the size of the file.
-    pub async fn download(&self, backup: &StoredBackup) -> Result<(u64, Download)> {
-        formats::of(backup.format).download(self, backup).await
+    /// Downloads the backup as one file, or a part of that; also returns how many bytes that are.
+    pub async fn download(&self, backup: &StoredBackup, range: Option<Range<u64>>) -> Result<(u64, Download)> {
+        formats::of(backup.format).download(self, backup, range).await
     }
 
     /// Downloads one file of the backup; also returns its entry.

@@ -15,7 +15,16 @@ named_row! {
         /// The status of the response; `None` until the request has ended.
         pub status: Option<i64>,
         pub location: Option<String>,
+        pub version: Option<String>,
     }
+}
+
+/// What is recorded of a response, besides its body.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseHead<'a> {
+    pub status: i64,
+    pub location: Option<&'a str>,
+    pub version: Option<&'a str>,
 }
 
 /// Forgets a key that was used before `before`.
@@ -50,7 +59,7 @@ pub async fn find(tx: &mut Tx, user: UserId, key: &str) -> Result<Option<KeyRow>
     fetch_optional!(
         tx,
         KeyRow,
-        "SELECT id, request, status, location FROM idempotency_keys WHERE user_id = $1 AND key = $2",
+        "SELECT id, request, status, location, version FROM idempotency_keys WHERE user_id = $1 AND key = $2",
         user.0,
         key
     )
@@ -62,19 +71,14 @@ pub async fn count(tx: &mut Tx, (user, actor): (UserId, &str)) -> Result<i64> {
 }
 
 /// Records the response. It is sealed, because some responses hold secrets.
-pub async fn update_response(
-    tx: &mut Tx,
-    user: UserId,
-    id: i64,
-    (status, location): (i64, Option<&str>),
-    body: &str,
-) -> Result<()> {
+pub async fn update_response(tx: &mut Tx, user: UserId, id: i64, head: ResponseHead<'_>, body: &str) -> Result<()> {
     let sealed = tx.seal(place(user, id), &Secret::new(body.to_owned())).await?;
     execute!(
         tx,
-        "UPDATE idempotency_keys SET status = $1, location = $2, response_sealed = $3 WHERE id = $4",
-        status,
-        location,
+        "UPDATE idempotency_keys SET status = $1, location = $2, version = $3, response_sealed = $4 WHERE id = $5",
+        head.status,
+        head.location,
+        head.version,
         sealed,
         id
     )?;

@@ -57,8 +57,9 @@ const MIGRATIONS: &[Migration] = &[
     migration!(29, "0029_lists.sql"),
     migration!(30, "0030_statistics.sql"),
     migration!(31, "0031_draining_workers.sql"),
-    migration!(35, "0035_paused_together.sql"),
-    migration!(38, "0038_idempotency_actors.sql"),
+    migration!(32, "0032_versions_of_responses.sql"),
+    migration!(33, "0033_paused_together.sql"),
+    migration!(34, "0034_idempotency_actors.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

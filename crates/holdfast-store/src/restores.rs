@@ -6,11 +6,16 @@ use holdfast_core::ids::{RunId, ServerId, UserId};
 use holdfast_core::queue::{Extent, Host};
 use holdfast_core::run::RunStatus;
 
+use sqlx::QueryBuilder;
+
 use crate::hosts::{HostRow, host_columns, target_extent};
+use crate::statement::{Statement as _, decode_all};
+use crate::tx::push_ids;
 use crate::{DbTime, Result, Tx};
 
 named_row! {
     struct RestoreRow {
+        run_id: i64,
         server_id: i64,
         overwrite: bool,
         path: Option<String>,
@@ -222,26 +227,42 @@ pub async fn find_unfinished(
 }
 
 pub async fn find(tx: &mut Tx, run: RunId) -> Result<Option<RestoreDraft>> {
-    let row = fetch_optional!(
-        tx,
-        RestoreRow,
-        "SELECT server_id, overwrite, path, database_name, entries, no_owner, numeric_owner, restore_devices, dry_run
-         FROM restores WHERE run_id = $1",
-        run.0
-    )?;
-    Ok(row.map(|row| RestoreDraft {
-        server: ServerId(row.server_id),
-        overwrite: row.overwrite,
-        options: RestoreOptions {
-            no_owner: row.no_owner,
-            numeric_owner: row.numeric_owner,
-            restore_devices: row.restore_devices,
-            dry_run: row.dry_run,
-        },
-        target: match row.path {
-            // Names contain no line breaks: `name_text` escapes them.
-            Some(path) => RestoreTarget::Path { path, entries: row.entries.lines().map(str::to_owned).collect() },
-            None => RestoreTarget::Database { name: row.database_name },
-        },
-    }))
+    Ok(list(tx, &[run.0]).await?.pop().map(|(_, draft)| draft))
+}
+
+/// What those of these runs that are restores were asked to do.
+pub async fn list(tx: &mut Tx, runs: &[i64]) -> Result<Vec<(i64, RestoreDraft)>> {
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = with_conn!(tx, conn => {
+        let mut query = QueryBuilder::<Db>::new(
+            "SELECT run_id, server_id, overwrite, path, database_name, entries, no_owner, numeric_owner,
+                 restore_devices, dry_run FROM restores WHERE run_id IN (",
+        );
+        push_ids(&mut query, runs);
+        query.push(")");
+        query.build().all(conn).await.and_then(decode_all::<RestoreRow, _>)
+    })?;
+    Ok(rows.into_iter().map(|row| (row.run_id, row.draft())).collect())
+}
+
+impl RestoreRow {
+    fn draft(self) -> RestoreDraft {
+        RestoreDraft {
+            server: ServerId(self.server_id),
+            overwrite: self.overwrite,
+            options: RestoreOptions {
+                no_owner: self.no_owner,
+                numeric_owner: self.numeric_owner,
+                restore_devices: self.restore_devices,
+                dry_run: self.dry_run,
+            },
+            target: match self.path {
+                // Names contain no line breaks: `name_text` escapes them.
+                Some(path) => RestoreTarget::Path { path, entries: self.entries.lines().map(str::to_owned).collect() },
+                None => RestoreTarget::Database { name: self.database_name },
+            },
+        }
+    }
 }

@@ -112,16 +112,19 @@ pub async fn update(tx: &mut Tx, row: &ServerRow, draft: &ServerDraft, now: Time
     Ok(())
 }
 
-/// Deletes the database passwords of the servers that are reached through this one. Returns how many had one.
-pub async fn clear_passwords_behind(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Result<u64> {
-    execute!(
+/// Deletes the database passwords of the servers that are reached through this one. Returns those that had one.
+pub async fn clear_passwords_behind(tx: &mut Tx, row: &ServerRow, now: Timestamp) -> Result<Vec<ServerId>> {
+    let cleared = fetch_all!(
         tx,
+        (i64,),
         "UPDATE remote_servers SET database_password_sealed = NULL, updated_at = $1
-         WHERE jump_server_id = $2 AND user_id = $3 AND database_password_sealed IS NOT NULL",
+         WHERE jump_server_id = $2 AND user_id = $3 AND database_password_sealed IS NOT NULL
+         RETURNING id",
         DbTime(now),
         row.id.0,
         row.user_id.0
-    )
+    )?;
+    Ok(cleared.into_iter().map(|(id,)| ServerId(id)).collect())
 }
 
 async fn write(tx: &mut Tx, id: i64, owner: UserId, draft: &ServerDraft, updated_at: DbTime) -> Result<()> {

@@ -1060,6 +1060,7 @@ rule-time-of-day = Geben Sie eine Uhrzeit wie 22:00 ein.
 rule-time = Geben Sie einen Zeitpunkt wie 2026-01-31T22:00:00Z ein.
 rule-cursor = Diese Seite der Liste gibt es nicht. Beginnen Sie von vorn.
 rule-unknown = Dieses Feld gibt es nicht.
+rule-other-type = Das gilt nicht für den gewählten Typ.
 rule-quiet-time = Geben Sie eine Uhrzeit wie 22:00 ein.
 rule-quiet-hours = Die Ruhezeit darf nicht zur selben Zeit beginnen und enden.
 rule-window = Das Zeitfenster darf nicht zur selben Zeit beginnen und enden.

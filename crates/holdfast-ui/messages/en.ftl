@@ -1019,6 +1019,7 @@ rule-time-of-day = Enter a time such as 22:00.
 rule-time = Enter a time such as 2026-01-31T22:00:00Z.
 rule-cursor = This page of the list is not available. Begin again.
 rule-unknown = There is no such field.
+rule-other-type = This does not apply to the chosen type.
 rule-quiet-time = Enter a time such as 22:00.
 rule-quiet-hours = Quiet hours must not start and end at the same time.
 rule-window = The window must not start and end at the same time.

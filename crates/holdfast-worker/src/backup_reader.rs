@@ -12,7 +12,9 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use holdfast_app::refusal::{Conflict, Missing};
-use holdfast_app::{AppError, BackupReader, Caller, Download, EntryItem, LimitKey, Place, Places, Result, Sharing};
+use holdfast_app::{
+    AppError, BackupReader, Caller, Download, EntryItem, LimitKey, Part, Place, Places, Result, Sharing,
+};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::ids::DestinationId;
@@ -235,12 +237,14 @@ impl BackupReader for EngineReader {
         self.in_time(self.page(caller, backup, path, skip, count).boxed()).await
     }
 
-    async fn download(&self, caller: &Caller, backup: &BackupRow, entry: Option<&str>) -> Result<Download> {
-        if let Some(path) = entry {
-            return self.in_time(self.download_one(caller, backup, path).boxed()).await;
-        }
+    async fn download(&self, caller: &Caller, backup: &BackupRow, part: Part<'_>) -> Result<Download> {
+        let range = match part {
+            Part::Entry(path) => return self.in_time(self.download_one(caller, backup, path).boxed()).await,
+            Part::Range(range) => Some(range),
+            Part::Whole => None,
+        };
         let (stored, _) = self.held(caller, backup, None).await?;
-        let (size, pieces) = self.engine.download(&stored).await.map_err(refused)?;
+        let (size, pieces) = self.engine.download(&stored, range).await.map_err(refused)?;
         let pieces = forwarded(pieces, None);
         Ok(Download { file_name: last_part(&stored.locator).to_owned(), size: Some(size), pieces })
     }
@@ -322,6 +326,7 @@ mod tests {
             origin: Origin::default(),
             gone: CancellationToken::new(),
             expected: Expected::Any,
+            keeps_version: false,
             dry_run: None,
             limit_key: LimitKey::Token(7),
         }

@@ -320,8 +320,8 @@ fn apply_parser() -> clap::Command {
         .arg(path("file", "YAML file with the configuration, or - for standard input").short('f').required(true))
         .arg(flag("check", "Only show the plan; exit with 14 if anything differs"))
         .arg(yes())
-        .arg(flag("secrets", "Also send secrets that the service already has"))
-        .arg(flag("prune", "Delete what the file does not mention, of the kinds that it lists"))
+        .arg(flag("secrets", "Send every secret in the file, even if the service already has it"))
+        .arg(flag("prune", "Delete what is not in the file, if the file has a list of its kind"))
 }
 
 fn user_parser() -> clap::Command {

@@ -131,7 +131,7 @@ impl From<ClientError> for Failure {
         let message = error.to_string();
         let code = match error {
             ClientError::Settings(_) => SETTINGS,
-            ClientError::Unreachable { .. } | ClientError::Broken { .. } => UNREACHABLE,
+            ClientError::Unreachable { .. } | ClientError::Uncertain(_) | ClientError::Broken { .. } => UNREACHABLE,
             ClientError::Denied(_) => DENIED,
             ClientError::Missing(_) => NOT_FOUND,
             ClientError::Ambiguous(_) => AMBIGUOUS,

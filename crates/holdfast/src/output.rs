@@ -81,6 +81,15 @@ impl Printer {
         }
     }
 
+    /// Prints what people and scripts should look at, although the command succeeds.
+    pub fn warn(self, words: &str) {
+        if self.is_json {
+            complain!("{}", json!({"warning": words}));
+        } else {
+            complain!("{words}");
+        }
+    }
+
     /// Prints what went wrong, if anything, and returns the exit code of the command.
     pub fn report(self, result: Result<(), Failure>) -> ExitCode {
         let Err(Failure { message, code, errors }) = result else { return ExitCode::SUCCESS };

@@ -46,8 +46,8 @@ fn check_example(document: &Value, schema: &Value, example: &Value, place: &str)
     let is_allowed =
         schema["type"] == kind || schema["type"].as_array().is_some_and(|kinds| kinds.contains(&kind.into()));
     assert!(is_allowed, "{place}: {example} is not {}", schema["type"]);
-    if let Some(words) = schema["enum"].as_array() {
-        assert!(words.contains(example), "{place}: {example} is none of {words:?}");
+    for words in ["enum", "x-extensible-enum"].into_iter().filter_map(|keyword| schema[keyword].as_array()) {
+        assert!(example.is_null() || words.contains(example), "{place}: {example} is none of {words:?}");
     }
     for item in example.as_array().into_iter().flatten() {
         check_example(document, &schema["items"], item, place);

@@ -51,6 +51,7 @@ on_both_engines! {
         assert_eq!(first.header("idempotency-replayed"), None);
         let again = post_with(&user.client, "k1", "/api/tags", &body).await;
         assert_eq!((again.status, &again.text), (201, &first.text));
+        assert_eq!((first.header("etag").is_some(), again.header("etag")), (true, first.header("etag")));
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
         assert_eq!(user.client.get("/api/tags").await.expect(200)["meta"]["total"], 1);
         // Another request with the same key is a mistake.

@@ -227,4 +227,20 @@ on_both_engines! {
         }
         user.client.get("/api/backups?sort=label").await.expect(422);
     }
+
+    /// The same number means something else there, and the walk would miss rows.
+    async fn a_cursor_of_another_list_is_refused(app: TestApp) {
+        let user = app.user("ada").await;
+        for _ in 0..2 {
+            user.task().await;
+        }
+        let first = user.client.get("/api/remote-servers?per_page=1&sort=id").await.expect(200);
+        let cursor = first["meta"]["next_cursor"].as_str().unwrap();
+        let page = user.client.get(&format!("/api/remote-servers?per_page=2&cursor={cursor}")).await.expect(200);
+        assert_eq!(page["data"].as_array().unwrap().len(), 1, "the order is the default, and pages differ in size");
+        for other in ["backup-tasks?", "backup-destinations?", "backup-task-logs?", "remote-servers?sort=-id&"] {
+            let refused = user.client.get(&format!("/api/{other}cursor={cursor}")).await;
+            assert!(refused.error_of("cursor").contains("a response to the same request"), "{other}");
+        }
+    }
 }

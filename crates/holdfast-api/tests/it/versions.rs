@@ -82,4 +82,57 @@ on_both_engines! {
         let spelled = json!({"custom_cron_expression": "5 4 * * *", "excluded_paths": ["*.tmp"]});
         send(&user.client, Method::PUT, &task, strict, &spelled).await.expect(200);
     }
+
+    async fn fields_of_another_type_are_refused_on_request(app: TestApp) {
+        let user = app.user("ada").await;
+        let strict = ("Prefer", "handling=strict");
+        let text = |field: &str| format!("The {} field does not apply to this type.", field.replace('_', " "));
+        let destinations = "/api/backup-destinations";
+        let body = json!({"label": "x", "type": "local", "s3_bucket_name": "b", "custom_s3_region": "eu"});
+        let disk = format!("{destinations}/{}", user.client.post(destinations, body.clone()).await.id(201));
+        let refused = send(&user.client, Method::POST, destinations, strict, &body).await;
+        for field in ["s3_bucket_name", "custom_s3_region"] {
+            assert_eq!(refused.body["errors"][field][0], text(field), "under the name that was sent");
+        }
+        // The type of an update is the one that there is, or the new one.
+        for body in [json!({"sftp_host": "nas"}), json!({"type": "sftp", "s3_bucket_name": "b"})] {
+            send(&user.client, Method::PATCH, &disk, strict, &body).await.expect(422);
+        }
+        send(&user.client, Method::PATCH, &disk, strict, &json!({"label": "y", "sftp_host": null})).await.expect(200);
+        let task = format!("/api/backup-tasks/{}", user.task().await);
+        let refused = send(&user.client, Method::PUT, &task, strict, &json!({"database_name": "shop"})).await;
+        assert_eq!(refused.error_of("database_name"), text("database_name"));
+        let stream = json!({"label": "x", "type": "slack_webhook", "value": "https://example.org/x",
+            "pushover_token": "t".repeat(30)});
+        let refused = send(&user.client, Method::POST, "/api/notification-streams", strict, &stream).await;
+        assert_eq!(refused.error_of("pushover_token"), text("pushover_token"));
+    }
+
+    /// A `PUT` makes a new version whatever is in it, as the API document says.
+    async fn a_patch_that_changes_nothing_makes_no_new_version(app: TestApp) {
+        let user = app.user("ada").await;
+        let server = json!({"label": "l", "host": "192.0.2.1", "username": "u", "database_password": "secret"});
+        let server = user.client.post("/api/remote-servers", server).await.id(201);
+        let pushover = json!({"label": "l", "type": "pushover", "value": "u".repeat(30), "pushover_token": "t".repeat(30)});
+        let pushover = user.client.post("/api/notification-streams", pushover).await.id(201);
+        let cases = [
+            (format!("/api/backup-tasks/{}", user.task().await), json!({"paused": false}), json!({"paused": true})),
+            (format!("/api/remote-servers/{server}"), json!({"host": "192.0.2.1", "port": 22}), json!({"database_password": null})),
+            (format!("/api/backup-destinations/{}", user.destination().await), json!({"type": "local"}), json!({"label": "x"})),
+            (format!("/api/notification-streams/{pushover}"), json!({"type": "pushover"}), json!({"pushover_token": null})),
+            (format!("/api/tags/{}", user.tag().await), json!({}), json!({"colour": "#fff"})),
+        ];
+        for (path, nothing, something) in cases {
+            let before = user.client.get(&path).await;
+            let audited = user.client.get("/api/audit-events").await.expect(200)["meta"]["total"].clone();
+            let same = send(&user.client, Method::PATCH, &path, ("X", "y"), &nothing).await;
+            assert_eq!((same.header("etag"), &same.body), (before.header("etag"), &before.body), "{path}");
+            assert_eq!(user.client.get(&path).await.text, before.text, "{path}");
+            assert_eq!(user.client.get("/api/audit-events").await.expect(200)["meta"]["total"], audited, "{path}");
+            let changed = send(&user.client, Method::PATCH, &path, ("X", "y"), &something).await;
+            assert_ne!(changed.header("etag"), before.header("etag"), "{path}");
+            let put = send(&user.client, Method::PUT, &path, ("X", "y"), &something).await;
+            assert_ne!(put.header("etag"), changed.header("etag"), "{path}");
+        }
+    }
 }

@@ -19,7 +19,8 @@ impl Plan {
                     tell(&format!("{done} {subject}"));
                 }
                 Err(error) => {
-                    self.steps[number].progress = Progress::Failed;
+                    let is_unknown = matches!(error, ClientError::Uncertain(_));
+                    self.steps[number].progress = if is_unknown { Progress::Unknown } else { Progress::Failed };
                     return Err(error.about(&subject));
                 }
             }

@@ -10,6 +10,7 @@ use super::request::Ids;
 use super::step::{Action, Labels, Step, compare, create, delete};
 use crate::call::{Client, Result};
 use crate::error::ClientError;
+use crate::field_change::FieldChange;
 use crate::kinds::{DESTINATIONS, Fields, KINDS, ResourceKind, TASKS};
 
 /// What else a plan does.
@@ -35,6 +36,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What the service has and the file does not mention, and what stays as it is.
     pub unnamed: Vec<(&'static str, String)>,
+    /// Whether what the file does not mention is deleted, where the file has a list of its kind.
+    pub prunes: bool,
     pub kept: Vec<Kept>,
     pub unchanged: usize,
     /// Secrets in the file that the service has, too, and did not compare: it is of an earlier version, or the token may
@@ -45,6 +48,10 @@ pub struct Plan {
 
 fn wrong(text: String) -> ClientError {
     ClientError::Settings(text)
+}
+
+fn several(text: String) -> ClientError {
+    ClientError::Ambiguous(text)
 }
 
 /// What the service has.
@@ -81,19 +88,43 @@ impl Found {
                 let Some(old) = &item.renamed_from else { continue };
                 let (was, new) = ((kind.name, old.clone()), (kind.name, item.label.clone()));
                 let Some(id) = self.ids.get(&was).copied() else { continue };
-                let problem = if items.iter().any(|other| other.label == *old) {
-                    "and the file has both"
+                let of = |what: &str| format!("{} {:?}: renamed_from is {old:?}, {what}", kind.one, item.label);
+                if items.iter().any(|other| other.label == *old) {
+                    return Err(wrong(of("but the file also has an item with that label")));
                 } else if self.ids.contains_key(&new) {
-                    "and the service has both; rename or delete one of them first"
+                    return Err(wrong(of("and the service has both; rename or delete one of them first")));
                 } else if self.ambiguous.contains(&was) {
-                    "and there are several; rename them first"
+                    return Err(several(of("but the service has several with that label; rename them first")));
                 } else {
                     self.ids.remove(&was);
                     self.ids.insert(new, id);
                     self.labels.insert((kind.name, id), item.label.clone());
-                    continue;
-                };
-                let text = format!("{} {:?}: renamed_from is {old:?}, {problem}", kind.one, item.label);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses resources of a kind that refer to each other in a circle, which none of them could be the first of.
+    fn check_loops(&self, wanted: &Wanted) -> Result<()> {
+        for (Section { kind, items, .. }, rows) in wanted.0.iter().zip(&self.rows) {
+            let Some(link) = kind.links.iter().find(|link| link.kind == kind.name) else { continue };
+            let of_service = |label: &str| {
+                let id = self.ids.get(&(kind.name, label.to_owned()))?;
+                let row = rows.iter().find(|row| row["id"] == *id)?;
+                let other = kind.read(row).get(link.id_field)?.as_i64()?;
+                self.labels.get(&(kind.name, other)).map(String::as_str)
+            };
+            let next = |label: &str| match items.iter().find(|item| item.label == label) {
+                Some(item) if item.links.contains_key(link.field) => {
+                    item.links.get(link.field)?.first().map(String::as_str)
+                }
+                Some(_) | None => of_service(label),
+            };
+            for item in items {
+                let Some(path) = find_loop(&item.label, next) else { continue };
+                let path: Vec<String> = path.iter().map(|label| format!("{label:?}")).collect();
+                let text = format!("{} of these {} is a loop: {}", link.field, kind.name, path.join(" -> "));
                 return Err(wrong(text));
             }
         }
@@ -111,21 +142,32 @@ impl Found {
             for item in items {
                 for link in kind.links {
                     for label in item.links.get(link.field).into_iter().flatten() {
-                        let problem = if self.ambiguous.contains(&(link.kind, label.clone())) {
-                            "and there are several; rename them first"
+                        let of =
+                            |what: &str| format!("{} {:?}: {} is {label:?}, {what}", kind.one, item.label, link.field);
+                        if self.ambiguous.contains(&(link.kind, label.clone())) {
+                            return Err(several(of("but the service has several with that label; rename them first")));
                         } else if !is_known(link.kind, label) {
-                            "which does not exist"
-                        } else {
-                            continue;
-                        };
-                        let what = format!("{} refers to {label:?}, {problem}", link.field);
-                        return Err(wrong(format!("{} {:?}: {what}", kind.one, item.label)));
+                            return Err(wrong(of("which neither the file nor the service has")));
+                        }
                     }
                 }
             }
         }
         Ok(())
     }
+}
+
+/// A loop of references: labels from the first one to itself.
+fn find_loop<'a>(first: &'a str, next: impl Fn(&str) -> Option<&'a str>) -> Option<Vec<&'a str>> {
+    let mut path = vec![first];
+    while let Some(label) = next(path[path.len() - 1]) {
+        if path.contains(&label) {
+            path.push(label);
+            return (label == first).then_some(path);
+        }
+        path.push(label);
+    }
+    None
 }
 
 impl Plan {
@@ -135,9 +177,17 @@ impl Plan {
         let mut found = Found::fetch(client).await?;
         found.rename(&wanted)?;
         found.check_links(&wanted)?;
+        found.check_loops(&wanted)?;
         let ids = std::mem::take(&mut found.ids);
-        let plan =
-            Self { steps: Vec::new(), unnamed: Vec::new(), kept: Vec::new(), unchanged: 0, unknown_secrets: 0, ids };
+        let plan = Self {
+            steps: Vec::new(),
+            prunes: options.prune,
+            unnamed: Vec::new(),
+            kept: Vec::new(),
+            unchanged: 0,
+            unknown_secrets: 0,
+            ids,
+        };
         let mut maker = Maker { client, found, options, has_dry_runs, plan };
         let mut superfluous = Vec::new();
         for (number, section) in wanted.0.into_iter().enumerate() {
@@ -148,6 +198,11 @@ impl Plan {
             maker.deletion(kind, &row).await?;
         }
         Ok(maker.plan)
+    }
+
+    /// Fields that the service clears because of steps for other resources, by path and name.
+    fn elsewhere(&self) -> impl Iterator<Item = &(String, String)> {
+        self.steps.iter().flat_map(|step| &step.elsewhere)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -196,8 +251,8 @@ impl Maker<'_> {
         };
         for item in in_order(kind, items, has_own_links) {
             if self.found.ambiguous.contains(&(kind.name, item.label.clone())) {
-                let text = format!("the service has several {} called {:?}; rename them first", kind.name, item.label);
-                return Err(ClientError::Ambiguous(text));
+                let subject = format!("{} {:?}", kind.one, item.label);
+                return Err(several(format!("{subject}: the service has several with this label; rename them first")));
             }
             match rows.iter().find(|row| self.label(kind, row) == Some(&item.label)) {
                 Some(row) => self.update(kind, item, row).await?,
@@ -216,21 +271,29 @@ impl Maker<'_> {
     }
 
     async fn update(&mut self, kind: &'static ResourceKind, item: Item, row: &Value) -> Result<()> {
-        let resend = self.options.resend_secrets;
-        let mut compared = compare(kind, item.clone(), row, &self.found.labels, resend);
+        // What another step makes the service forget is given again.
+        let path = format!("{}/{}", kind.path, row["id"]);
+        let forgotten: Vec<String> =
+            self.plan.elsewhere().filter(|(other, _)| *other == path).map(|(_, name)| name.clone()).collect();
+        let resends_all = self.options.resend_secrets;
+        let resends = |name: &str| resends_all || forgotten.iter().any(|field| field == name);
+        let mut compared = compare(kind, item.clone(), row, &self.found.labels, resends);
         if let Some(id) = compared.step.id.filter(|_| !compared.step.changes.is_empty()) {
             // Lists have no versions: what is changed is compared as it is in the version that is changed.
             let (row, version) = self.client.get_versioned(&format!("{}/{id}", kind.path)).await?;
-            compared = compare(kind, item, &row, &self.found.labels, resend);
+            compared = compare(kind, item, &row, &self.found.labels, resends);
             compared.step.version = version;
         }
         let (mut step, secrets) = (compared.step, compared.unknown_secrets);
         if !step.changes.is_empty() || !secrets.is_empty() {
             // Secrets that are sent in any case are shown in any case.
-            let sent = if resend { step.changes.clone() } else { Vec::new() };
+            let is_kept = |change: &&FieldChange| resends_all || resends(&change.name);
+            let kept = step.changes.iter().filter(is_kept).cloned().collect();
             self.rehearse(&mut step, secrets).await?;
-            if resend {
-                step.changes = sent;
+            step.keep(kept);
+            if !forgotten.is_empty() {
+                // The step that makes the service forget it makes a new version.
+                step.version = None;
             }
         }
         if step.changes.is_empty() && step.refusal.is_none() {

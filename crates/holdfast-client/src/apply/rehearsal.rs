@@ -2,7 +2,7 @@
 
 use super::request::{Ids, StepRequest};
 use super::step::{Action, Step};
-use crate::call::{Client, Result};
+use crate::call::{Client, Result, Tried};
 use crate::error::ClientError;
 
 /// Tries out a step. `secrets` are in the file, and the service has them too: those that differ become part of the step.
@@ -24,9 +24,9 @@ pub(super) async fn rehearse(
     }
     match tried {
         Ok(tried) => {
-            step.version = step.version.take().or(tried.version);
+            step.version = step.version.take().or_else(|| tried.version.clone());
             if step.action == Action::Update {
-                keep_differences(step, secrets, &tried.changed, request.unknown_links.is_empty());
+                keep_differences(step, secrets, &tried, request.unknown_links.is_empty());
             }
             Ok(0)
         }
@@ -44,17 +44,15 @@ pub(super) async fn rehearse(
     }
 }
 
-fn keep_differences(step: &mut Step, secrets: Vec<(&'static str, String)>, changed: &[String], is_complete: bool) {
+fn keep_differences(step: &mut Step, secrets: Vec<(&'static str, String)>, tried: &Tried, is_complete: bool) {
+    let changed = &tried.changed;
     let differs = |name: &str| changed.iter().any(|changed| changed == name);
     // It is sent because the service forgets it otherwise, but it stays the same.
     step.changes.retain(|change| !change.is_sent_again() || differs(&change.name));
     for (name, secret) in secrets.into_iter().filter(|(name, _)| differs(name)) {
         step.add_secret(name, true, Some(&secret));
     }
-    // What the service removes on its own, such as the password of a server that moves.
-    for field in step.kind.secrets().filter(|field| differs(field.name)) {
-        step.note_removed_secret(field.name);
-    }
+    step.note_consequences(tried);
     for change in step.changes.iter_mut().filter(|change| change.is_sent_again()) {
         change.is_known_to_differ = true;
     }

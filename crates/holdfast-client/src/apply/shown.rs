@@ -5,7 +5,9 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::plan::{Kept, Plan};
-use super::step::{Action, FieldChange, Step};
+use super::step::{Action, Step};
+use crate::field_change::FieldChange;
+use crate::kinds::KINDS;
 
 impl fmt::Display for Plan {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,6 +21,9 @@ impl fmt::Display for Plan {
             for change in &step.changes {
                 writeln!(out, "    {}", line(change, step.action))?;
             }
+            for (path, name) in &step.elsewhere {
+                writeln!(out, "    {}: {name}: (secret) -> none, because of the other changes", self.subject_of(path))?;
+            }
             if let Some(refusal) = &step.refusal {
                 writeln!(out, "  ! would be refused: {refusal}")?;
             }
@@ -27,7 +32,8 @@ impl fmt::Display for Plan {
             writeln!(out, "! {kind} {label:?} is not in the file and cannot be deleted now, so it stays: {reason}")?;
         }
         for (one, label) in &self.unnamed {
-            writeln!(out, "  {one} {label:?} is not in the file and stays as it is")?;
+            let reason = if self.prunes { ", because the file has no list of its kind" } else { "" };
+            writeln!(out, "  {one} {label:?} is not in the file and stays as it is{reason}")?;
         }
         if let Some(text) = self.unknown_secrets_line() {
             writeln!(out, "  {text}")?;
@@ -37,6 +43,15 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
+    /// What the resource at this path is called in messages.
+    fn subject_of(&self, path: &str) -> String {
+        let known = self.ids.iter().find_map(|((name, label), id)| {
+            let kind = KINDS.iter().find(|kind| kind.name == *name)?;
+            (format!("{}/{id}", kind.path) == path).then(|| format!("{} {label:?}", kind.one))
+        });
+        known.unwrap_or_else(|| path.to_owned())
+    }
+
     fn unknown_secrets_line(&self) -> Option<String> {
         match self.unknown_secrets {
             0 => None,
@@ -63,11 +78,16 @@ impl Plan {
 
 impl Step {
     pub fn to_json(&self) -> Value {
-        let field = |change: &FieldChange| json!({"name": change.name, "from": change.from, "to": change.to, "is_secret": change.is_secret});
+        let field = |change: &FieldChange| {
+            json!({"name": change.name, "from": change.from, "to": change.to, "is_secret": change.is_secret,
+                "is_consequence": change.is_consequence})
+        };
         let fields: Vec<Value> = self.changes.iter().map(field).collect();
+        let elsewhere = self.elsewhere.iter().map(|(path, name)| json!({"path": path, "name": name}));
+        let elsewhere = elsewhere.collect::<Vec<_>>();
         let refusal = self.refusal.as_ref().map(ToString::to_string);
         json!({"action": self.action.as_str(), "kind": self.kind.one, "id": self.id, "label": self.label,
-            "fields": fields, "refusal": refusal, "result": self.progress.as_str()})
+            "fields": fields, "cleared_elsewhere": elsewhere, "refusal": refusal, "result": self.progress.as_str()})
     }
 }
 
@@ -77,6 +97,9 @@ fn line(change: &FieldChange, action: Action) -> String {
     match action {
         Action::Create => format!("{}: {to}", change.name),
         Action::Update | Action::Delete if change.is_known_to_differ => format!("{}: secret changed", change.name),
+        Action::Update | Action::Delete if change.is_consequence => {
+            format!("{}: {from} -> {to}, because of the other changes", change.name)
+        }
         Action::Update | Action::Delete => format!("{}: {from} -> {to}", change.name),
     }
 }

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use super::file::Item;
 use crate::ClientError;
+use crate::call::Tried;
+use crate::field_change::{FieldChange, consequences, plain, secret_change};
 use crate::kinds::{Fields, ResourceKind, set, shown_name};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,25 +25,6 @@ impl Action {
             Self::Update => "update",
             Self::Delete => "delete",
         }
-    }
-}
-
-/// The current and the new value of a field.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FieldChange {
-    pub name: String,
-    /// Of a secret, whether it is set.
-    pub from: Value,
-    pub to: Value,
-    pub is_secret: bool,
-    /// Of a secret that replaces another one: the service has compared them.
-    pub is_known_to_differ: bool,
-}
-
-impl FieldChange {
-    /// Whether a secret is sent that the service already has, the same or another.
-    pub(super) fn is_sent_again(&self) -> bool {
-        self.is_secret && self.from == true && self.to == true
     }
 }
 
@@ -62,6 +45,10 @@ pub struct Step {
     pub(super) pause: Option<bool>,
     /// The version that it changes or deletes, if the service has versions.
     pub(super) version: Option<String>,
+    /// What the service has, if it is changed.
+    before: Value,
+    /// Fields of other resources that the service clears because of it, by path and name.
+    pub(super) elsewhere: Vec<(String, String)>,
 }
 
 /// What has become of a step.
@@ -70,6 +57,8 @@ pub enum Progress {
     Planned,
     Done,
     Failed,
+    /// Its response was lost.
+    Unknown,
 }
 
 impl Progress {
@@ -78,21 +67,13 @@ impl Progress {
             Self::Planned => "planned",
             Self::Done => "done",
             Self::Failed => "failed",
+            Self::Unknown => "unknown",
         }
     }
 }
 
 /// Labels by kind and id.
 pub(super) type Labels = BTreeMap<(&'static str, i64), String>;
-
-fn plain(name: &str, from: Value, to: Value) -> FieldChange {
-    FieldChange { name: name.to_owned(), from, to, is_secret: false, is_known_to_differ: false }
-}
-
-fn secret_change(name: &str, was_set: bool, is_set: bool) -> FieldChange {
-    let (from, to) = (json!(was_set), json!(is_set));
-    FieldChange { name: name.to_owned(), from, to, is_secret: true, is_known_to_differ: false }
-}
 
 pub(super) fn create(kind: &'static ResourceKind, item: Item) -> Step {
     let word = |name: &str| item.fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -136,6 +117,8 @@ impl Step {
             links: BTreeMap::new(),
             pause: None,
             version: None,
+            before: Value::Null,
+            elsewhere: Vec::new(),
         }
     }
 
@@ -144,10 +127,20 @@ impl Step {
         format!("{} {:?}", self.kind.one, self.label)
     }
 
-    /// Notes that the service removes a secret because of the other changes, unless one is given.
-    pub(super) fn note_removed_secret(&mut self, name: &str) {
-        if self.changes.iter().all(|change| change.name != name) {
-            self.changes.push(secret_change(name, true, false));
+    /// Puts back changes that a dry run has found to be none.
+    pub(super) fn keep(&mut self, mut changes: Vec<FieldChange>) {
+        self.changes.retain(|change| changes.iter().all(|kept| kept.name != change.name));
+        changes.append(&mut self.changes);
+        self.changes = changes;
+    }
+
+    /// Notes what the service changes because of the other changes, such as the password of a server that moves.
+    pub(super) fn note_consequences(&mut self, tried: &Tried) {
+        self.elsewhere.clone_from(&tried.elsewhere);
+        for change in consequences(self.kind, &self.before, tried) {
+            if self.changes.iter().all(|known| known.name != change.name) {
+                self.changes.push(change);
+            }
         }
     }
 
@@ -172,7 +165,7 @@ pub(super) fn compare(
     mut item: Item,
     row: &Value,
     labels: &Labels,
-    resend_secrets: bool,
+    resends: impl Fn(&str) -> bool,
 ) -> Compared {
     let is = kind.read(row);
     // A cron expression takes precedence over the frequency until it is removed.
@@ -182,6 +175,7 @@ pub(super) fn compare(
     }
     item.fields.entry("label").or_insert_with(|| json!(item.label));
     let mut step = Step::new(kind, item.label.clone(), row["id"].as_i64(), Action::Update);
+    step.before = row.clone();
     let is_other_type = compare_fields(&mut step, &item, &is);
     compare_links(&mut step, &item.links, &is, labels);
     let requires = |change: &FieldChange| {
@@ -193,7 +187,7 @@ pub(super) fn compare(
     let mut unknown_secrets = Vec::new();
     for (field, secret) in item.secrets {
         let is_set = kind.has_secret(field, row);
-        let is_sent = !is_set || resend_secrets || is_other_type || is_forgotten;
+        let is_sent = !is_set || resends(field.name) || is_other_type || is_forgotten;
         match secret {
             Some(_) if !field.applies(|name| word(&step.body, &is, name)) => {}
             Some(secret) if !is_sent => unknown_secrets.push((field.name, secret)),

@@ -15,7 +15,7 @@ fn kind(name: &str) -> &'static ResourceKind {
 
 fn compared(name: &str, text: &str, row: &Value, labels: &Labels, resend: bool) -> Compared {
     let item = read_item(kind(name), &yaml::parse(text).unwrap(), Path::new("")).unwrap();
-    compare(kind(name), item, row, labels, resend)
+    compare(kind(name), item, row, labels, |_| resend)
 }
 
 fn step(name: &str, text: &str, row: &Value) -> Option<Step> {

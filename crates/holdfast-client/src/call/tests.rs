@@ -58,15 +58,68 @@ async fn a_post_whose_response_was_lost_is_sent_again_with_the_same_key() {
 #[tokio::test]
 async fn what_was_refused_is_not_sent_again_and_every_post_has_its_own_key() {
     let refused = || response("409 Conflict", &json!({"message": "It is paused."}));
-    let (url, requests) = service(vec![refused(), refused(), None]).await;
+    let (url, requests) = service(vec![refused(), refused(), refused(), None]).await;
     let client = Client::new(&url, "t", None).unwrap();
     for _ in 0..2 {
         assert!(matches!(client.post("/api/backup-tasks/1/run", None).await, Err(ClientError::Conflict(_))));
     }
-    // Only a POST is repeated: whoever sends another one decides that.
-    assert!(matches!(client.put("/api/tags/1", &json!({})).await, Err(ClientError::Unreachable { .. })));
+    assert!(matches!(client.put("/api/tags/1", &json!({})).await, Err(ClientError::Conflict(_))));
+    // Whoever only reads decides whether to ask again.
+    assert!(matches!(client.get("/api/tags/1").await, Err(ClientError::Unreachable { .. })));
     let keys = keys(&requests);
-    assert!(keys.len() == 3 && keys[0] != keys[1] && keys[2].is_empty(), "{keys:?}");
+    assert!(keys.len() == 4 && keys[0] != keys[1] && keys[2].is_empty(), "{keys:?}");
+}
+
+#[tokio::test]
+async fn an_update_whose_response_was_lost_is_sent_again() {
+    let (url, requests) = service(vec![None, response("200 OK", &json!({"data": {"id": 7}}))]).await;
+    let client = Client::new(&url, "t", None).unwrap();
+    assert_eq!(client.put("/api/tags/7", &json!({"label": "a"})).await.unwrap()["id"], 7);
+    let requests = requests.lock().unwrap();
+    assert!(requests.len() == 2 && requests.iter().all(|request| request.starts_with("PUT ")), "{requests:?}");
+}
+
+/// Of a deletion that nobody repeats, a 404 says that there was nothing to delete.
+#[tokio::test]
+async fn what_is_gone_after_a_lost_response_was_deleted() {
+    let missing = || response("404 Not Found", &json!({"message": "Tag not found"}));
+    let (url, _) = service(vec![missing(), None, missing()]).await;
+    let client = Client::new(&url, "t", None).unwrap();
+    assert!(matches!(client.delete("/api/tags/7").await, Err(ClientError::Missing(_))));
+    assert_eq!(client.delete("/api/tags/7").await.unwrap()["message"], "It is deleted.");
+}
+
+fn marked(changes: &str) -> Option<String> {
+    let body = json!({"data": {"id": 7, "label": "a"}}).to_string();
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n", body.len());
+    Some(format!("{head}holdfast-dry-run: true\r\nholdfast-changes: {changes}\r\n\r\n{body}"))
+}
+
+/// The repetition finds a newer version: that of the attempt whose response was lost, or that of somebody else.
+#[tokio::test]
+async fn a_version_that_is_outdated_after_a_lost_response_may_be_the_wanted_one() {
+    let outdated = || response("412 Precondition Failed", &json!({"message": "It has changed."}));
+    let body = json!({"label": "a"});
+    let change =
+        Change { method: Method::PUT, path: "/api/tags/7", body: Some(&body), condition: Condition::Version("\"4\"") };
+    let (url, requests) = service(vec![None, outdated(), marked(""), marked(""), marked("")]).await;
+    let made = Client::new(&url, "t", None).unwrap().change(&change).await;
+    assert_eq!(made.unwrap()["label"], "a");
+    assert!(!requests.lock().unwrap()[3].contains("if-match"), "the dry run is of the newest version");
+    let (url, _) = service(vec![None, outdated(), marked(""), marked("label")]).await;
+    let made = Client::new(&url, "t", None).unwrap().change(&change).await;
+    assert!(matches!(made, Err(ClientError::Outdated(_))), "{made:?}");
+}
+
+#[tokio::test]
+async fn what_nobody_knows_is_told() {
+    let down = || response("503 Service Unavailable", &json!({"message": "It starts."}));
+    let (url, _) = service(vec![down(), None, down(), down(), down(), down()]).await;
+    let client = Client::new(&url, "t", None).unwrap();
+    // It was refused before anything was done.
+    assert!(matches!(client.delete("/api/tags/7").await, Err(ClientError::Broken { status: 503, .. })));
+    let told = client.delete("/api/tags/7").await.unwrap_err().about("tag \"a\"").to_string();
+    assert!(told.starts_with("tag \"a\": it is unknown whether this took effect: the service"), "{told}");
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 mod opening;
 mod storing;
 
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -53,11 +55,27 @@ impl BackupFormat for ArchiveFormat {
         .await
     }
 
-    async fn download(&self, engine: &Engine, backup: &StoredBackup) -> Result<(u64, Download)> {
+    async fn download(
+        &self,
+        engine: &Engine,
+        backup: &StoredBackup,
+        range: Option<Range<u64>>,
+    ) -> Result<(u64, Download)> {
         let (stop, guard) = until_dropped();
         let mut reader = open(engine, backup, &stop).await?;
-        let (size, backup) = (backup.size_bytes, backup.clone());
-        let download = Download::start(guard, move |pieces| pieces.send_checked(&mut reader, &backup.sha256));
+        let (whole, backup) = (0..backup.size_bytes, backup.clone());
+        let range = range.unwrap_or(whole.clone());
+        let size = range.end.saturating_sub(range.start);
+        let download = Download::start(guard, move |pieces| {
+            if range == whole {
+                return pieces.send_checked(&mut reader, &backup.sha256);
+            }
+            // Whoever puts the parts together compares the hash of the whole.
+            match reader.seek(SeekFrom::Start(range.start)) {
+                Ok(_) => pieces.send_all(&mut reader.take(size)),
+                Err(error) => pieces.send_last(Err(error)),
+            }
+        });
         Ok((size, download))
     }
 

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
-use holdfast_app::{AppError, Download, EntryItem, Resource, backups, destinations, tasks};
+use holdfast_app::{AppError, Download, EntryItem, Part, Resource, backups, destinations, tasks};
 use holdfast_core::backup::{EntryKind, Verification};
 use holdfast_core::content::Content;
 use holdfast_core::ids::{BackupId, TaskId};
@@ -250,7 +250,7 @@ pub(crate) async fn download(State(ui): State<Arc<Ui>>, person: SignedIn, Path(i
     let (entry, folder) = (query.text("entry"), query.text("folder"));
     let download = if folder.is_empty() {
         let entry = Some(entry).filter(|entry| !entry.is_empty());
-        backups::download(&ui.app, &person.caller, id, entry.as_deref()).await?
+        backups::download(&ui.app, &person.caller, id, entry.as_deref().map_or(Part::Whole, Part::Entry)).await?
     } else {
         backups::download_folder(&ui.app, &person.caller, id, &folder).await?
     };

@@ -357,6 +357,7 @@ mod tests {
             bytes_per_second: 100,
             warnings: 0,
             error_code: None,
+            made_backup: None,
             created_at: holdfast_store::DbTime(Reader::default().now),
             started_at: Some(holdfast_store::DbTime(Reader::default().now)),
             finished_at: None,

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_app::{AppError, backups};
+use holdfast_app::{AppError, Part, backups};
 use holdfast_core::ids::BackupId;
 use holdfast_testkit::{
     Engine, Fault, Fingerprint, S3Server, SampleTree, Settings, SshServer, TestApp, TestUser, assert_same,
@@ -602,7 +602,7 @@ async fn download_from_a_silent_bucket(engine: Engine) {
     for is_folder in [true, false] {
         let begin = async || match is_folder {
             true => backups::download_folder(&bench.app.app, &caller, id, "docs").await.unwrap(),
-            false => backups::download(&bench.app.app, &caller, id, Some("docs/large")).await.unwrap(),
+            false => backups::download(&bench.app.app, &caller, id, Part::Entry("docs/large")).await.unwrap(),
         };
         let mut download = begin().await;
         s3.set_hook(|method, _, _| (method == http::Method::GET).then_some(Fault::ApplyThenHang));

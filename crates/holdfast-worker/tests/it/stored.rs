@@ -222,3 +222,71 @@ async fn a_folder_with_very_many_files_is_listed_to_its_end() {
         page["data"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
     assert_eq!((names.len(), names[0], names[19]), (20, "100000", "100019"));
 }
+
+on_both_engines! {
+    async fn a_download_is_continued_where_it_ended(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("large"), holdfast_testkit::random(7, 5 * 1024 * 1024)).unwrap();
+        let backup = bench.back_up(bench.task(json!({})).await).await;
+        let (client, stored) = (&bench.user.client, std::fs::read(bench.stored_file(&backup)).unwrap());
+        let get = async |query: &str, headers: &[(&str, &str)]| {
+            let path = format!("/api/backups/{}/download{query}", backup["id"]);
+            let request = client.request(reqwest::Method::GET, &path).bearer_auth(client.token());
+            let response = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+            let response = response.send().await.unwrap();
+            let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+            let told = (response.status().as_u16(), header("accept-ranges"), header("content-range"), header("etag"));
+            (told, response.bytes().await.unwrap())
+        };
+        let (size, tag) = (stored.len(), format!("{}", backup["sha256"]));
+        let (told, whole) = get("", &[]).await;
+        assert_eq!((told, &whole[..]), ((200, Some("bytes".to_owned()), None, Some(tag.clone())), &stored[..]));
+        // Also after the object was verified, when its blocks are known.
+        for _ in 0..2 {
+            for (range, part) in
+                [("bytes=3000000-", 3_000_000..size), ("bytes=7-7", 7..8), ("bytes=-100", size - 100..size)]
+            {
+                let (told, bytes) = get("", &[("range", range), ("if-range", &tag)]).await;
+                let expected = format!("bytes {}-{}/{size}", part.start, part.end - 1);
+                assert_eq!((told.0, told.2, told.3), (206, Some(expected), Some(tag.clone())), "{range}");
+                assert!(bytes[..] == stored[part], "{range}");
+            }
+            assert_eq!(bench.verify(&backup).await["status"], "successful");
+        }
+        assert_eq!(get("", &[("range", "bytes=5-"), ("if-range", "\"other\"")]).await.1, whole);
+        let (told, _) = get("", &[("range", &format!("bytes={size}-"))]).await;
+        assert_eq!((told.0, told.2), (416, Some(format!("bytes */{size}"))));
+        let (told, bytes) = get("?entry=large", &[("range", "bytes=0-1")]).await;
+        assert_eq!((told.0, told.1, bytes.len()), (200, Some("none".to_owned()), 5 * 1024 * 1024));
+        let events = client.get("/api/audit-events?per_page=100").await.expect(200);
+        assert!(events.to_string().contains(&format!("{} bytes 3000000-{}", backup["id"], size - 1)), "{events:#}");
+    }
+
+    async fn runs_tell_what_they_made_and_what_they_restored(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), "content").unwrap();
+        let task = bench.task(json!({})).await;
+        let backup = bench.back_up(task).await;
+        let client = &bench.user.client;
+        let log = bench.latest_log(task).await;
+        assert_eq!(log["backup_id"], backup["id"]);
+        let run = client.get(&format!("/api/runs/{}", log["id"])).await.data(200);
+        assert_eq!((&run["backup_id"], &run["restore"]), (&backup["id"], &json!(null)));
+        let logs = client.get(&format!("/api/backup-tasks/{task}/logs")).await.expect(200);
+        assert_eq!(logs["data"][0]["backup_id"], backup["id"]);
+
+        let target = bench.target();
+        let restored = bench.restore(&backup, json!({"path": target, "entries": ["file"], "overwrite": true})).await;
+        let expected = json!({"remote_server_id": bench.server, "path": target, "database_name": null,
+            "entries": ["file"], "overwrite": true, "no_owner": false, "numeric_owner": false,
+            "restore_devices": false, "dry_run": false});
+        assert_eq!(restored["restore"], expected);
+        let runs = client.get("/api/runs?kind=restore").await.expect(200);
+        assert_eq!(runs["data"][0]["restore"], expected);
+        let events = client.get("/api/audit-events?per_page=100").await.expect(200);
+        let asked =
+            events["data"].as_array().unwrap().iter().find(|event| event["action"] == "backup.restore_requested");
+        let detail = format!("{} to server {}, path {target:?}, entries 1, overwrite", backup["id"], bench.server);
+        assert_eq!(asked.unwrap()["detail"], detail);
+    }
+}

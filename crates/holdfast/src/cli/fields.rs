@@ -27,8 +27,9 @@ pub fn arguments(kind: &'static ResourceKind, is_new: bool) -> Vec<Arg> {
         let arg = arg.help(help.trim_end_matches([' ', '.']).to_owned());
         arguments.push(arg.required(is_new && field.is_required));
         if field.is_nullable && !is_new {
+            let removal = format!("Remove the {}", field.name.replace('_', " "));
             let arg = Arg::new(none_id(field)).long(format!("no-{}", flag_of(field.name)));
-            arguments.push(arg.action(ArgAction::SetTrue).conflicts_with(file_id(field)).help("Remove it"));
+            arguments.push(arg.action(ArgAction::SetTrue).conflicts_with(file_id(field)).help(removal));
         }
     }
     arguments

@@ -2,6 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_client::kinds::{DESTINATIONS, ResourceKind, SERVERS, STREAMS, TAGS, TASKS};
+use holdfast_core::run::RunStatus;
 
 use super::arguments::{
     file, flag, id, many, number, option, optional, path, text, timeout, unknown, wait, wait_at_most, waiting, yes,
@@ -87,12 +88,17 @@ fn task_parser() -> Command {
         .subcommand(one_of_account("resume", "Resume the schedule of a task"))
         .subcommand(of_task("cancel", "Cancel the current run of a task"))
         .subcommand(of_task("log", "Show the log of a task's last run"))
-        .subcommand(of_task("logs", "List the logs of a task").arg(option("status", "Only logs with this status")))
+        .subcommand(of_task("logs", "List the logs of a task").arg(of_status("logs")))
         .subcommand(Command::new("upcoming").about("List the next runs, soonest first"))
         .subcommand(
             of_task("release-retention", "Remove old backups again, after a suspicious backup was reviewed")
                 .arg(backup.value_parser(clap::value_parser!(i64))),
         )
+}
+
+/// A filter by status.
+fn of_status(rows: &str) -> Arg {
+    option("status", "").help(format!("Only {rows} with this status: {}", RunStatus::WORDS.join(", ")))
 }
 
 fn run_parser() -> Command {
@@ -102,7 +108,7 @@ fn run_parser() -> Command {
             Command::new("list")
                 .about("List restores and verifications")
                 .arg(option("backup", "Only runs of this backup, by ID"))
-                .arg(option("status", "Only runs with this status")),
+                .arg(of_status("runs")),
         )
         .subcommand(of_run("show", "Show a run"))
         .subcommand(of_run("watch", "Follow a run until it finishes; exit non-zero if it failed").arg(timeout()))

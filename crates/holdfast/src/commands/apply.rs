@@ -27,7 +27,9 @@ pub struct Options {
 
 pub async fn run(settings: &ClientSettings, file: &Path, options: Options, printer: Printer) -> Result<(), Failure> {
     if printer.is_json && !options.check && !options.yes {
-        return Err(Failure::settings("with --json there is no question: use --yes, or --check"));
+        return Err(Failure::settings(
+            "apply does not ask for confirmation with --json; add --yes to apply the plan, or --check to only show it",
+        ));
     }
     let wanted = Wanted::read(file)?;
     let client = connection::client(settings)?;
@@ -98,7 +100,7 @@ async fn apply(client: &Client, wanted: &Wanted, options: Options, printer: Prin
             }
             Err(error) if error.is_about_state() && number < MOST_PLANS => {
                 if !printer.is_json {
-                    complain!("Something has changed meanwhile ({error}); planning again.");
+                    complain!("The service has changed since the plan was made ({error}); planning again.");
                 }
                 done.extend(plan.steps.into_iter().filter(|step| step.progress == Progress::Done));
             }
@@ -133,8 +135,11 @@ fn stopped(plan: &Plan, done: &[Step], failure: Failure, printer: Printer) -> Fa
     let all = done.iter().chain(&plan.steps);
     let number = |progress: Progress| all.clone().filter(|step| step.progress == progress).count();
     let (made, left) = (number(Progress::Done), number(Progress::Planned));
-    let words =
-        if made == 0 { "Nothing was changed.".to_owned() } else { format!("{made} done, {left} not attempted.") };
+    let words = match (made, number(Progress::Unknown)) {
+        (0, 0) => "Nothing was changed.".to_owned(),
+        (made, 0) => format!("{made} done, {left} not attempted."),
+        (made, unknown) => format!("{made} done, {unknown} unknown, {left} not attempted."),
+    };
     printer.remark(&words);
     failure
 }
@@ -164,6 +169,9 @@ fn is_confirmed(plan: &Plan) -> Result<bool, Failure> {
             let answer = confirm::ask("Apply these changes? [y/N] ")?;
             Ok(["y", "yes"].contains(&answer.to_lowercase().as_str()))
         }
-        deleted => confirm::is_typed(&deleted.to_string(), &format!("This deletes {deleted} for good.")),
+        deleted => {
+            let noun = if deleted == 1 { "resource" } else { "resources" };
+            confirm::is_typed(&deleted.to_string(), &format!("This deletes {deleted} {noun} for good."))
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::output;
 
 /// Asks the user to type a word. Without a terminal nobody can: then the command needs `--yes`.
 pub fn typed(word: &str, warning: &str) -> Result<(), Failure> {
-    if is_typed(word, warning)? { Ok(()) } else { Err(Failure::other("nothing was changed")) }
+    if is_typed(word, warning)? { Ok(()) } else { Err(Failure::other("not confirmed, so nothing was changed")) }
 }
 
 /// Whether the user typed the word.

@@ -4,6 +4,7 @@ pub mod backups;
 mod download;
 mod follow;
 pub mod resources;
+mod source;
 pub mod tasks;
 mod words;
 

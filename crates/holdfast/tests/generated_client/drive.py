@@ -137,7 +137,7 @@ class Driver:
 
     def succeeded(self, run):
         run = self.ended(run)
-        check(run.status.value == "successful", run)
+        check(run.status == "successful", run)
         return run
 
     def rename(self, kind, identifier):
@@ -244,7 +244,7 @@ def servers(driver):
     server = driver.data("post_remote_servers", 201, body=body)
     driver.succeeded(driver.queue("post_remote_servers_id_check", id=server.id))
     checked = driver.data("get_remote_servers_id", id=server.id)
-    check(checked.status.connectivity.value == "online" and checked.status.tools, checked)
+    check(checked.status.connectivity == "online" and checked.status.tools, checked)
     driver.rename("remote_servers", server.id)
     inner = models.ServerBody(label="db-1", ip_address="192.0.2.1", username="backup", jump_server_id=server.id)
     inner = driver.data("post_remote_servers", 201, body=inner)
@@ -296,7 +296,7 @@ def destinations(driver):
     destination = driver.data("post_backup_destinations", 201, body=local)
     driver.succeeded(driver.queue("post_backup_destinations_id_check", id=destination.id))
     checked = driver.data("get_backup_destinations_id", id=destination.id)
-    check(checked.status.value == "reachable", checked)
+    check(checked.status == "reachable", checked)
     driver.rename("backup_destinations", destination.id)
     check(driver.is_listed("get_backup_destinations", destination.id), "the destination is not listed")
     return destination.id
@@ -400,9 +400,9 @@ def wait_for_event(found, run, status):
 
 
 def logs(driver, task, run):
-    check(driver.data("get_backup_tasks_id_status", id=task).status.value == "ready", "the task is not ready")
+    check(driver.data("get_backup_tasks_id_status", id=task).status == "ready", "the task is not ready")
     latest = driver.data("get_backup_tasks_id_latest_log", id=task)
-    check(latest.id == run and latest.status.value == "successful" and latest.files > 0, latest)
+    check(latest.id == run and latest.status == "successful" and latest.files > 0, latest)
     check(driver.is_listed("get_backup_tasks_id_logs", run, id=task), "the log is not listed")
     check(driver.is_listed("get_backup_task_logs", run, backup_task_id=task), "the log is not listed")
     check(driver.data("get_backup_task_logs_id", id=run).output == latest.output, "the logs differ")
@@ -423,7 +423,7 @@ def cancel(driver, task):
         run = driver.queue("post_backup_tasks_id_run", id=task)
         driver.wait("get_runs_id", lambda run: run.progress and run.progress.bytes_ > 0, id=run)
         driver.call(name, id=of(run))
-        check(driver.ended(run).status.value == "cancelled", "it was not cancelled")
+        check(driver.ended(run).status == "cancelled", "it was not cancelled")
         driver.call(name, 409, id=of(run))
     driver.call("delete_backup_task_logs_id", id=run)
     driver.call("get_backup_task_logs_id", 404, id=run)
@@ -446,13 +446,13 @@ def backups(driver, task, run, server):
     whole = driver.call("get_backups_id_download", id=backup.id).parsed.payload.read()
     check(hashlib.sha256(whole).hexdigest() == backup.sha256 and len(whole) == backup.size_bytes, "another object")
     entries = driver.data("get_backups_id_entries", id=backup.id, path="pictures")
-    check([(entry.path, entry.type_.value) for entry in entries] == [("pictures/cat.txt", "file")], entries)
+    check([(entry.path, entry.type_) for entry in entries] == [("pictures/cat.txt", "file")], entries)
     file = driver.call("get_backups_id_download", id=backup.id, entry="pictures/cat.txt").parsed.payload.read()
     check(file == b"meow", file)
     driver.call("get_backups_id_download", 404, id=backup.id, entry="pictures/dog.txt")
     verification = driver.data("post_backups_id_verify", 202, id=backup.id)
     driver.succeeded(verification.id)
-    check(driver.data("get_backups_id", id=backup.id).verification.status.value == "verified", "not verified")
+    check(driver.data("get_backups_id", id=backup.id).verification.status == "verified", "not verified")
     target = pathlib.Path(driver.stage["target"])
     body = models.RestoreBody(remote_server_id=server, path=str(target), entries=["index.html"])
     restore = driver.data("post_backups_id_restores", 202, id=backup.id, body=body)

@@ -182,3 +182,87 @@ async fn two_that_apply_a_file_at_once_have_the_effect_of_one_on_sqlite() {
 async fn two_that_apply_a_file_at_once_have_the_effect_of_one_on_postgresql() {
     two_at_once(Engine::Postgres).await;
 }
+
+/// What else changes because the service forgets what was given for another machine or type.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_service_clears_is_shown_before_and_told_afterwards() {
+    let at = Elsewhere::new().await;
+    let bucket = "backup_destinations: [{label: bucket, type: s3, s3_bucket_name: backups, s3_access_key: key, \
+                  s3_secret_key: secret}]";
+    at.describe(1, "");
+    assert_eq!(at.apply(&["--yes"]).0, 0);
+    at.succeed(&["server", "check", "web-1", "--wait"]);
+    let text = std::fs::read_to_string(at.path("holdfast.yaml")).unwrap();
+    let without = text.replace("    database_password_env: DATABASE_PASSWORD\n", "");
+    write(&at, &without.replace("    host: 127.0.0.1", "    host: localhost"));
+    let (code, said) = at.apply(&["--check"]);
+    assert!(code == 14 && said.contains("database_password: (secret) -> none, because of the other changes"), "{said}");
+    assert!(said.contains("host_key_fingerprint: SHA256:") && !said.contains("updated_at"), "{said}");
+    let (_, plan, _) = apply_json(&at, &["--check"]);
+    let fields = plan["steps"][0]["fields"].as_array().unwrap();
+    let consequences = fields.iter().filter(|field| field["is_consequence"] == true);
+    assert_eq!(
+        consequences.map(|field| &field["name"]).collect::<Vec<_>>(),
+        ["host_key_fingerprint", "database_password"]
+    );
+    let (code, said) = at.try_run(&["server", "update", "web-1", "--host", "localhost"]);
+    assert!(code == 0 && said.contains("the database_password has been removed"), "{said}");
+    assert!(said.contains("host_key_fingerprint has been removed; it was SHA256:"), "{said}");
+    let (_, said) = at.try_run(&["server", "update", "web-1", "--label", "web-2"]);
+    assert!(!said.contains("Because of this change"), "{said}");
+    write(&at, bucket);
+    assert_eq!(at.apply(&["--yes"]).0, 0);
+    write(&at, "backup_destinations: [{label: bucket, type: local}]");
+    let (_, said) = at.apply(&["--check"]);
+    for gone in ["s3_bucket_name: backups -> none", "s3_secret_key: (secret) -> none"] {
+        assert!(said.contains(gone), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jump_servers_that_lead_to_each_other_are_named_at_once() {
+    let at = Elsewhere::new().await;
+    let server = |label: &str, jump: &str| {
+        let jump = if jump.is_empty() { String::new() } else { format!(", jump_server: {jump}") };
+        format!("  - {{label: {label}, host: 192.0.2.1, username: u{jump}}}\n")
+    };
+    let file = |servers: &[String]| write(&at, &format!("remote_servers:\n{}", servers.concat()));
+    file(&[server("a", "b"), server("b", "c"), server("c", "a")]);
+    let (code, plan, error) = apply_json(&at, &["--yes"]);
+    let told = r#"jump_server of these remote_servers is a loop: "a" -> "b" -> "c" -> "a""#;
+    assert_eq!((code, plan, error["message"].as_str()), (2, Value::Null, Some(told)));
+    file(&[server("a", "a")]);
+    assert_eq!(apply_json(&at, &["--check"]).0, 2);
+    // Half of the loop is what the service has.
+    file(&[server("a", "b"), server("b", "")]);
+    assert_eq!(at.apply(&["--yes"]).0, 0);
+    file(&[server("b", "a")]);
+    assert_eq!(apply_json(&at, &["--check"]).0, 2);
+    file(&[server("b", "a"), server("a", "null")]);
+    assert_eq!(at.apply(&["--yes"]).0, 0);
+}
+
+/// The service forgets the passwords of servers that are reached through one that moves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passwords_behind_a_jump_server_that_moves_are_given_again() {
+    let at = Elsewhere::new().await;
+    let file = |host: &str, password: &str| {
+        let jump = format!("  - {{label: jump, host: {host}, username: u}}\n");
+        let behind = format!("  - {{label: db, host: 192.0.2.2, username: u, jump_server: jump{password}}}\n");
+        write(&at, &format!("remote_servers:\n{jump}{behind}"));
+    };
+    let password = ", database_password_env: DATABASE_PASSWORD";
+    file("192.0.2.1", password);
+    assert_eq!(at.apply(&["--yes"]).0, 0);
+    file("192.0.2.3", password);
+    let (code, said) = at.apply(&["--check"]);
+    assert!(code == 14 && said.contains("server \"db\": database_password: (secret) -> none"), "{said}");
+    let (code, plan, error) = apply_json(&at, &["--yes"]);
+    assert_eq!((code, results(&plan)), (0, vec![("jump", "done"), ("db", "done")]), "{error}");
+    assert_eq!(at.json(&["server", "show", "db"])["connection"]["is_database_password_set"], true);
+    assert_eq!(at.apply(&["--check"]).0, 0, "nothing is left");
+    file("192.0.2.4", "");
+    let (_, said) = at.apply(&["--yes"]);
+    assert!(said.contains("server \"db\": database_password: (secret) -> none"), "{said}");
+    assert_eq!(at.json(&["server", "show", "db"])["connection"]["is_database_password_set"], false);
+}

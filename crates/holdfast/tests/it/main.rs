@@ -19,6 +19,8 @@ mod doctor;
 mod elsewhere;
 /// Exports that somebody has changed.
 mod hostile_import;
+/// Changes whose response is lost.
+mod lost;
 /// Resources managed from the command line.
 mod manage;
 /// Databases that cannot be used: readiness and the doctor name the cause, and the service recovers by itself.

@@ -1,8 +1,8 @@
 //! What all resources have: list, show, create, update, delete, and a check or test.
 
-use holdfast_client::Client;
 use holdfast_client::kinds::{ResourceKind, SERVERS};
-use holdfast_client::resource::{Given, find};
+use holdfast_client::resource::{Given, find, update};
+use holdfast_client::{Client, FieldChange};
 use serde_json::Value;
 
 use super::words::{cells, columns, words};
@@ -90,9 +90,14 @@ pub async fn run(
                 return Err(Failure::settings("there is nothing to change: give at least one field"));
             }
             let id = find(client, kind, &name).await?;
-            let body = given.body(client, kind).await?;
-            let found = client.put(&path(id), &body).await?;
-            printer.one(&found, |found| format!("Changed {} {id} ({}).", kind.one, text(&found["label"])));
+            let updated = update(client, kind, id, given).await?;
+            printer.one(&updated.resource, |found| format!("Changed {} {id} ({}).", kind.one, text(&found["label"])));
+            for change in updated.consequences {
+                printer.warn(&format!("Because of this change, {}", consequence(&change)));
+            }
+            for (path, name) in updated.elsewhere {
+                printer.warn(&format!("Because of this change, the {name} of {path} has been removed."));
+            }
         }
         ResourceAction::Delete { name, yes, query } => {
             let id = find(client, kind, &name).await?;
@@ -119,6 +124,14 @@ pub async fn run(
         }
     }
     Ok(())
+}
+
+fn consequence(change: &FieldChange) -> String {
+    match (change.is_secret, change.to.is_null()) {
+        (true, _) => format!("the {} has been removed.", change.name),
+        (false, true) => format!("{} has been removed; it was {}.", change.name, text(&change.from)),
+        (false, false) => format!("{} is now {}; it was {}.", change.name, text(&change.to), text(&change.from)),
+    }
 }
 
 async fn run_check(
