@@ -218,8 +218,8 @@ fn send(download: Download, more: Vec<(&'static str, String)>) -> axum::response
 }
 
 pub(crate) async fn verify_backup(call: Call) -> Answer {
-    let (run, output) = backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
-    queued_run(run.id, runs::shape_with_restore(&call.app, &run, output).await?)
+    let run = backups::request_verification(&call.app, &call.caller, call.id(Resource::Backup)?).await?;
+    queued_run(run.id, runs::shape_with_restore(&call.app, &run, String::new()).await?)
 }
 
 pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
@@ -237,8 +237,8 @@ pub(crate) async fn restore_backup(call: Call, body: Body) -> Answer {
         restore_devices: body.boolean("restore_devices"),
         dry_run: body.boolean("dry_run"),
     };
-    let (run, output) = backups::request_restore(&call.app, &call.caller, id, &input).await?;
-    queued_run(run.id, runs::shape_with_restore(&call.app, &run, output).await?)
+    let run = backups::request_restore(&call.app, &call.caller, id, &input).await?;
+    queued_run(run.id, runs::shape_with_restore(&call.app, &run, String::new()).await?)
 }
 
 pub(crate) async fn delete_backup(call: Call) -> Answer {

@@ -13,7 +13,7 @@ use holdfast_core::rate::Quota;
 use holdfast_core::refusal::Rule;
 use holdfast_core::scope::ScopeSet;
 use holdfast_core::user::{self, LinkPurpose, UserDraft};
-use holdfast_core::{Secret, limits, random, rules, run};
+use holdfast_core::{Secret, characters, limits, random, rules};
 use holdfast_store::users::{self, UserRow};
 use holdfast_store::{Tx, audit, identities, sessions as links, settings, tasks, tokens as api_tokens};
 
@@ -528,7 +528,7 @@ async fn check_credentials(
     let matches = app.hasher.verify(&Secret::new(password), hash).await?;
     let Some(user) = user.filter(|_| matches) else {
         let mut tx = app.store.begin().await?;
-        let email: String = run::stored_line(&email).chars().take(limits::TEXT_CHARS).collect();
+        let email: String = characters::stored_line(&email).chars().take(limits::TEXT_CHARS).collect();
         app.audit_as(&mut tx, None, origin, AuditAction::SignInRefused, &email).await?;
         tx.commit().await?;
         return Err(AppError::Invalid(Errors::one("email", Rule::Credentials)));

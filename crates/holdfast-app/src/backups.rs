@@ -94,7 +94,7 @@ pub async fn download(app: &App, caller: &Caller, id: BackupId, part: Part<'_>) 
 }
 
 /// Queues a full read of the backup; the result is recorded on it.
-pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> Result<(RunRow, String)> {
+pub async fn request_verification(app: &App, caller: &Caller, id: BackupId) -> Result<RunRow> {
     app.limit_action(caller.limit_key)?;
     let mut tx = app.store.begin().await?;
     present(owned(caller, backups::find_locked(&mut tx, id).await?)?)?;
@@ -123,12 +123,7 @@ async fn draft_restore(tx: &mut Tx, caller: &Caller, backup: BackupRow, input: &
     Ok(draft)
 }
 
-pub async fn request_restore(
-    app: &App,
-    caller: &Caller,
-    id: BackupId,
-    input: &RestoreInput,
-) -> Result<(RunRow, String)> {
+pub async fn request_restore(app: &App, caller: &Caller, id: BackupId, input: &RestoreInput) -> Result<RunRow> {
     let mut tx = app.store.begin().await?;
     let backup = owned(caller, backups::find_locked(&mut tx, id).await?)?;
     let draft = draft_restore(&mut tx, caller, backup, input).await?;
@@ -166,7 +161,7 @@ fn present(backup: BackupRow) -> Result<BackupRow> {
     if backup.deleted_at.is_some() { Err(gone()) } else { Ok(backup) }
 }
 
-async fn queue(app: &App, mut tx: Tx, new: &NewRun, restore: Option<&RestoreDraft>) -> Result<(RunRow, String)> {
+async fn queue(app: &App, mut tx: Tx, new: &NewRun, restore: Option<&RestoreDraft>) -> Result<RunRow> {
     let id = written(app.queue_run(&mut tx, new).await?)?;
     if let Some(draft) = restore {
         restores::insert(&mut tx, id, draft).await?;
@@ -174,5 +169,5 @@ async fn queue(app: &App, mut tx: Tx, new: &NewRun, restore: Option<&RestoreDraf
     let run = written(runs::find(&mut tx, id).await?)?;
     tx.commit().await?;
     app.wake_worker();
-    Ok((run, String::new()))
+    Ok(run)
 }

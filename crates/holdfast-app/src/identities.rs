@@ -4,7 +4,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use holdfast_core::audit::AuditAction;
-use holdfast_core::{Secret, limits, random, run};
+use holdfast_core::{Secret, characters, limits, random};
 use holdfast_store::identities::{self, IdentityRow};
 use sha2::{Digest as _, Sha256};
 
@@ -95,14 +95,14 @@ impl SignInAttempt<'_> {
             return Err(AppError::Conflict(Conflict::LinkedElsewhere));
         }
         identities::delete(&mut tx, caller.user, &key).await?;
-        let name: String = run::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
+        let name: String = characters::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
         identities::insert(&mut tx, caller.user, &key, &identity.subject, &name, app.now()).await?;
         app.audit(&mut tx, caller, AuditAction::IdentityLinked, &self.told(&identity)).await?;
         Ok(tx.commit().await?)
     }
 
     fn told(&self, identity: &Identity) -> String {
-        let name: String = run::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
+        let name: String = characters::stored_line(&identity.name).chars().take(limits::TEXT_CHARS).collect();
         format!("{} {name}", self.provider)
     }
 }

@@ -5,7 +5,7 @@ use holdfast_core::clock;
 use holdfast_core::clock::later;
 use holdfast_core::ids::UserId;
 use holdfast_core::scope::ScopeSet;
-use holdfast_core::{Secret, Timestamp, limits, random, run};
+use holdfast_core::{Secret, Timestamp, characters, limits, random};
 use holdfast_store::Tx;
 use holdfast_store::sessions::{self, NewSession, SessionRow};
 use holdfast_store::users::{self, UserRow};
@@ -32,7 +32,7 @@ pub(crate) async fn start(app: &App, tx: &mut Tx, user: UserId, device: &str, or
         return Err(AppError::Conflict(Conflict::AccountSuspended));
     }
     let (secret, now) = (random::token(""), app.now());
-    let device: String = run::stored_line(device).chars().take(limits::TEXT_CHARS).collect();
+    let device: String = characters::stored_line(device).chars().take(limits::TEXT_CHARS).collect();
     let new = NewSession {
         user,
         digest: random::digest(secret.reveal()),

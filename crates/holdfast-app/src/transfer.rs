@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use holdfast_core::audit::AuditAction;
+use holdfast_core::characters::stored_line;
 use holdfast_core::destination::DestinationSpec;
 use holdfast_core::ids::UserId;
 use holdfast_core::limits;
-use holdfast_core::run::stored_line;
 use holdfast_store::transfer::{self, Contents, Taken};
 use holdfast_store::{StoreError, ssh_keys, users};
 use serde::Deserialize;

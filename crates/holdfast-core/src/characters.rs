@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use crate::limits;
+
 /// Whether it changes the direction of the text around it.
 pub fn turns_text(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -21,6 +23,14 @@ pub fn is_hidden(c: char) -> bool {
 /// The text with each hidden or control character replaced by a visible one.
 pub fn unhidden(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || is_hidden(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Text from elsewhere, made safe to store: control characters are replaced, so that a line stays one line, and so are
+/// characters that change the direction of text, so that it reads as it is. It is truncated to the length of a line.
+pub fn stored_line(text: &str) -> String {
+    let is_odd = |c: char| (c.is_control() && c != '\t') || turns_text(c);
+    let clean = text.chars().map(|c| if is_odd(c) { '\u{fffd}' } else { c });
+    clean.take(limits::LINE_CHARS).collect()
 }
 
 /// Text for a terminal, in which control characters and hidden ones are written as in JSON, so that JSON stays the same
@@ -74,5 +84,15 @@ mod tests {
         assert_eq!(unhidden("a\u{202e}b\n"), "a\u{fffd}b\u{fffd}");
         let hidden = (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| is_hidden(*c) || c.is_control());
         assert!(hidden.max() <= Some('\u{ffff}'));
+    }
+
+    #[test]
+    fn log_lines_cannot_forge_further_lines() {
+        assert_eq!(stored_line("a\nb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
+    }
+
+    #[test]
+    fn log_lines_cannot_change_the_direction_of_text() {
+        assert_eq!(stored_line("a\u{202e}b\u{2066}c\u{2069}\tשלום"), "a\u{fffd}b\u{fffd}c\u{fffd}\tשלום");
     }
 }

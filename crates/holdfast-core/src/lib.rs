@@ -13,6 +13,7 @@ pub mod clock;
 pub mod content;
 pub mod database;
 pub mod destination;
+pub mod extent;
 pub mod fields;
 pub mod figures;
 pub mod ids;

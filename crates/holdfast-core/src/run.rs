@@ -1,6 +1,5 @@
 //! Runs: one execution of a backup, a restore, a verification or a check.
 
-use crate::characters::turns_text;
 use crate::ids::{BackupId, DestinationId, ServerId, StreamId, TaskId};
 use crate::limits;
 
@@ -450,14 +449,6 @@ impl FailureCode {
     }
 }
 
-/// Text from elsewhere, made safe to store: control characters are replaced, so that a line stays one line, and so are
-/// characters that change the direction of text, so that it reads as it is. It is truncated to the length of a line.
-pub fn stored_line(text: &str) -> String {
-    let is_odd = |c: char| (c.is_control() && c != '\t') || turns_text(c);
-    let clean = text.chars().map(|c| if is_odd(c) { '\u{fffd}' } else { c });
-    clean.take(limits::LINE_CHARS).collect()
-}
-
 /// The lines of a run as one text. If it exceeds the limit, its beginning and its end are kept.
 pub fn join_output<'a>(lines: impl IntoIterator<Item = &'a str>) -> String {
     let text = lines.into_iter().collect::<Vec<_>>().join("\n");
@@ -517,15 +508,5 @@ mod tests {
             assert_eq!(RunStatus::parse(status.as_str()), Some(*status));
         }
         assert_eq!(RunStatus::parse("done"), None);
-    }
-
-    #[test]
-    fn log_lines_cannot_forge_further_lines() {
-        assert_eq!(stored_line("a\nb\u{1b}[31m"), "a\u{fffd}b\u{fffd}[31m");
-    }
-
-    #[test]
-    fn log_lines_cannot_change_the_direction_of_text() {
-        assert_eq!(stored_line("a\u{202e}b\u{2066}c\u{2069}\tשלום"), "a\u{fffd}b\u{fffd}c\u{fffd}\tשלום");
     }
 }

@@ -4,10 +4,10 @@ pub mod database;
 pub mod files;
 
 use crate::database::DatabaseEngine;
+use crate::extent::Extent;
 use crate::fields::FieldSpec;
 use crate::input::{Errors, Input};
 use crate::limits;
-use crate::queue::Extent;
 use crate::refusal::Rule;
 
 pub use database::DatabaseSource;

@@ -4,7 +4,7 @@ use holdfast_core::{Timestamp, clock};
 
 use crate::audit::{self, EventRow};
 use crate::tx::Backend;
-use crate::{DbTime, Result, Tx, settings};
+use crate::{DbTime, Result, StoreError, Tx, settings};
 
 /// The setting with the id of the last event that was written.
 const AFTER: &str = "audit_log_after";
@@ -36,7 +36,8 @@ fn read_claim(text: &str) -> Option<(&str, Timestamp)> {
 
 /// The id of the last event that was written; 0 if none was.
 pub async fn find_after(tx: &mut Tx) -> Result<i64> {
-    Ok(settings::find(tx, AFTER).await?.and_then(|text| text.parse().ok()).unwrap_or(0))
+    let Some(text) = settings::find(tx, AFTER).await? else { return Ok(0) };
+    text.parse().map_err(|_| StoreError::Broken(format!("the position of the audit log's export is {text:?}")))
 }
 
 /// Records that all events up to `to` were written, if `from` was the last one before. Returns false if another process

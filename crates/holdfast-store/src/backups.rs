@@ -304,10 +304,11 @@ pub async fn list_of_task(tx: &mut Tx, task: TaskId) -> Result<Vec<Stored>> {
         id: BackupId(row.id),
         source: key_of(&row.source_server, &row.content, &row.source),
         is_suspicious: row.is_suspicious,
-        is_damaged: matches!(
-            Verification::parse(&row.verification),
-            Some(Verification::Corrupt | Verification::Missing)
-        ),
+        // A state that this version does not know does not prove that the backup is good.
+        is_damaged: match Verification::parse(&row.verification) {
+            Some(Verification::Unverified | Verification::Verified) => false,
+            Some(Verification::Corrupt | Verification::Missing) | None => true,
+        },
         is_in_use: row.is_in_use,
     };
     Ok(rows.into_iter().map(stored).collect())

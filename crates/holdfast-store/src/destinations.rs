@@ -1,12 +1,13 @@
 //! Backup destinations.
 
+use holdfast_core::characters;
 use holdfast_core::destination::{
     CurrentDestination, DestinationDraft, DestinationIdentity, DestinationKind, DestinationSpec, Reachability,
 };
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
-use holdfast_core::run::{self, FailureCode};
+use holdfast_core::run::FailureCode;
 use holdfast_core::{Secret, Timestamp};
 
 use crate::{DbTime, Listing, Result, Tx, spec};
@@ -164,7 +165,7 @@ pub async fn update_check(
         "UPDATE backup_destinations SET status = $1, last_error = $2, last_error_code = $3, last_checked_at = $4
          WHERE id = $5",
         if error.is_none() { Reachability::Reachable } else { Reachability::Unreachable }.as_str(),
-        error.map(|(_, text)| run::stored_line(text)),
+        error.map(|(_, text)| characters::stored_line(text)),
         error.map(|(code, _)| code.as_str()),
         DbTime(now),
         id.0

@@ -1,7 +1,8 @@
 //! Where runs read and write: the server, and which files or database on it, from their columns.
 
 use holdfast_core::content::Content;
-use holdfast_core::queue::{Extent, Host};
+use holdfast_core::extent::Extent;
+use holdfast_core::queue::Host;
 
 named_row! {
     /// A server's address and host key; all fields are `None` for runs that need no server.

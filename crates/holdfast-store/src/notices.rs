@@ -2,10 +2,10 @@
 //! delivered, superseded or given up.
 
 use holdfast_core::Timestamp;
+use holdfast_core::characters;
 use holdfast_core::ids::{IncidentId, NoticeId, StreamId, TaskId, UserId};
 use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
 use holdfast_core::page::Page;
-use holdfast_core::run;
 
 use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
@@ -88,7 +88,7 @@ pub async fn insert(tx: &mut Tx, new: &NewNotice<'_>, now: Timestamp) -> Result<
         new.recipient.to_text(),
         new.kind.as_str(),
         new.event,
-        run::stored_line(new.title),
+        characters::stored_line(new.title),
         new.content,
         new.held_until.is_some(),
         DbTime(new.held_until.unwrap_or(now)),
@@ -219,7 +219,7 @@ pub async fn finish(
         "UPDATE notices SET status = $1, answer = $2, tries = tries + 1, next_try_at = NULL, ended_at = $3
          WHERE id = $4 AND claim = $5 AND status = 'pending'",
         status.as_str(),
-        run::stored_line(answer),
+        characters::stored_line(answer),
         DbTime(now),
         notice.id,
         notice.claim
@@ -233,7 +233,7 @@ pub async fn postpone(tx: &mut Tx, notice: &ClaimedNotice, answer: &str, next_tr
         tx,
         "UPDATE notices SET answer = $1, tries = $2, next_try_at = $3
          WHERE id = $4 AND claim = $5 AND status = 'pending'",
-        run::stored_line(answer),
+        characters::stored_line(answer),
         notice.tries + 1,
         DbTime(next_try_at),
         notice.id,

@@ -2,8 +2,9 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::backup::{RestoreDraft, RestoreOptions, RestoreTarget};
+use holdfast_core::extent::Extent;
 use holdfast_core::ids::{RunId, ServerId, UserId};
-use holdfast_core::queue::{Extent, Host};
+use holdfast_core::queue::Host;
 use holdfast_core::run::RunStatus;
 
 use sqlx::QueryBuilder;

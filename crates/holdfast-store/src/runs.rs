@@ -2,9 +2,10 @@
 //! log.
 
 use holdfast_core::Timestamp;
+use holdfast_core::characters;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::page::Page;
-use holdfast_core::run::{self, FailureCode, RunIds, RunKind, RunStatus, RunSubject, Trigger};
+use holdfast_core::run::{FailureCode, RunIds, RunKind, RunStatus, RunSubject, Trigger};
 use sqlx::QueryBuilder;
 
 use crate::row::{AnyRow, FromAnyRow};
@@ -302,13 +303,19 @@ pub async fn list_live(tx: &mut Tx, owner: UserId) -> Result<Vec<RunRow>> {
 
 /// The long runs of a user: backups, restores, verifications and inventories.
 pub async fn list_long(tx: &mut Tx, listing: &Listing) -> Result<Page<RunRow>> {
-    let total = concat!(kept_runs!(), " AND kind IN ('backup', 'restore', 'verify', 'inventory')");
+    let total = format!("{} AND kind IN ({})", kept_runs!(), kinds(RunKind::is_long));
     list_page!(
         tx,
         listing,
-        "runs" as "r" with "", created "r.created_at", changed ended_at!(), total Some(total),
+        "runs" as "r" with "", created "r.created_at", changed ended_at!(), total Some(&*total),
         concat!(" AND r.is_long", unsearched!())
     )
+}
+
+/// The kinds of runs that are counted for a list, for a statement: totals are kept by kind.
+fn kinds(is_listed: impl Fn(RunKind) -> bool) -> String {
+    let listed = RunKind::ALL.iter().filter(|kind| is_listed(**kind)).map(|kind| format!("'{}'", kind.as_str()));
+    listed.collect::<Vec<_>>().join(", ")
 }
 
 /// Narrows a list of logs.
@@ -368,7 +375,7 @@ pub async fn list_last_lines(tx: &mut Tx, id: RunId, limit: i64) -> Result<Vec<S
 
 /// Appends a line to a run's output if the lease of `epoch` still holds.
 pub async fn append_line(tx: &mut Tx, id: RunId, epoch: i64, text: &str, now: Timestamp) -> Result<bool> {
-    let text = run::stored_line(text);
+    let text = characters::stored_line(text);
     let appended = execute!(
         tx,
         "INSERT INTO run_lines (run_id, number, at, text)
@@ -468,7 +475,8 @@ pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter)
     let condition = format!(" AND r.backup_id IS NOT NULL{backup}{kind}{status}{}", unsearched!());
     let kept_kind = filter.kind.map_or("", |_| " AND kind = $6");
     let kept_status = filter.status.map_or("", |_| " AND status = $7");
-    let kept = format!("{} AND kind IN ('restore', 'verify'){kept_kind}{kept_status}", kept_runs!());
+    let kinds = kinds(RunKind::is_of_backup);
+    let kept = format!("{} AND kind IN ({kinds}){kept_kind}{kept_status}", kept_runs!());
     list_page!(
         tx,
         listing,

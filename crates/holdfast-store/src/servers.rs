@@ -1,10 +1,11 @@
 //! Remote servers.
 
+use holdfast_core::characters;
 use holdfast_core::ids::{ServerId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::queue::Host;
 use holdfast_core::rules::search_form;
-use holdfast_core::run::{self, FailureCode};
+use holdfast_core::run::FailureCode;
 use holdfast_core::server::{Connectivity, CurrentServer, ServerDraft};
 use holdfast_core::{Secret, Timestamp};
 
@@ -160,7 +161,12 @@ pub async fn count_tasks(tx: &mut Tx, id: ServerId) -> Result<i64> {
 
 /// Records a host key that differs from the pinned one.
 pub async fn update_offered_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Result<()> {
-    execute!(tx, "UPDATE remote_servers SET offered_host_key = $1 WHERE id = $2", run::stored_line(fingerprint), id.0)?;
+    execute!(
+        tx,
+        "UPDATE remote_servers SET offered_host_key = $1 WHERE id = $2",
+        characters::stored_line(fingerprint),
+        id.0
+    )?;
     Ok(())
 }
 
@@ -175,7 +181,7 @@ pub async fn pin_host_key(tx: &mut Tx, id: ServerId, fingerprint: &str) -> Resul
     execute!(
         tx,
         "UPDATE remote_servers SET host_key = $1 WHERE id = $2 AND host_key IS NULL",
-        run::stored_line(fingerprint),
+        characters::stored_line(fingerprint),
         id.0
     )?;
     Ok(())
@@ -212,7 +218,7 @@ pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error:
         tx,
         "UPDATE remote_servers SET connectivity = 'offline', last_error = $1, last_error_code = $2, last_checked_at = $3
          WHERE id = $4",
-        run::stored_line(error),
+        characters::stored_line(error),
         code.as_str(),
         DbTime(now),
         id.0
@@ -223,7 +229,7 @@ pub async fn update_offline(tx: &mut Tx, id: ServerId, code: FailureCode, error:
 /// Records the tools that the last check found on the server.
 pub async fn update_tools(tx: &mut Tx, id: ServerId, tools: &[(String, String)]) -> Result<()> {
     let lines: Vec<String> =
-        tools.iter().map(|(tool, version)| run::stored_line(&format!("{tool} {version}"))).collect();
+        tools.iter().map(|(tool, version)| characters::stored_line(&format!("{tool} {version}"))).collect();
     execute!(tx, "UPDATE remote_servers SET tools = $1 WHERE id = $2", lines.join("\n"), id.0)?;
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 use holdfast_core::Secret;
 use holdfast_core::Timestamp;
+use holdfast_core::characters;
 use holdfast_core::ids::{StreamId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
-use holdfast_core::run;
 use holdfast_core::stream::{CurrentStream, StreamDraft, StreamKind};
 
 use crate::{DbTime, Listing, Result, Tx};
@@ -129,7 +129,7 @@ pub async fn update_delivery(tx: &mut Tx, id: StreamId, succeeded: bool, message
         "UPDATE notification_streams SET last_delivery_succeeded = $1, last_delivery_message = $2, last_delivery_at = $3
          WHERE id = $4",
         succeeded,
-        run::stored_line(message),
+        characters::stored_line(message),
         DbTime(at),
         id.0
     )?;
@@ -143,7 +143,7 @@ pub async fn update_test(tx: &mut Tx, id: StreamId, succeeded: bool, message: &s
         "UPDATE notification_streams SET last_test_succeeded = $1, last_test_message = $2, last_tested_at = $3
          WHERE id = $4",
         succeeded,
-        run::stored_line(message),
+        characters::stored_line(message),
         DbTime(at),
         id.0
     )?;

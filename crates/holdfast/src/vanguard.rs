@@ -9,12 +9,12 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use holdfast_app::{App, AppError, Caller, destinations, people, servers, streams, tags, tasks};
+use holdfast_core::characters::stored_line;
 use holdfast_core::destination::DestinationKind;
 use holdfast_core::fields::FieldKind;
 use holdfast_core::ids::TaskId;
 use holdfast_core::input::{Field, Input};
 use holdfast_core::page::PageRequest;
-use holdfast_core::run::stored_line;
 use holdfast_core::stream::StreamKind;
 use holdfast_core::task;
 use holdfast_core::user::UserDraft;

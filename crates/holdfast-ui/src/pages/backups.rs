@@ -269,7 +269,7 @@ fn send(download: Download) -> Response {
 }
 
 pub(crate) async fn verify(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
-    let (run, _) = backups::request_verification(&ui.app, &person.caller, parse(&id)?).await?;
+    let run = backups::request_verification(&ui.app, &person.caller, parse(&id)?).await?;
     Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response())
 }
 

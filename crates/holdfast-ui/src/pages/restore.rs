@@ -179,7 +179,7 @@ pub(crate) async fn submit(
         backups::check_restore(&ui.app, &person.caller, id, &input).await.map(|()| None)
     };
     match checked {
-        Ok(Some((run, _))) => Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response()),
+        Ok(Some(run)) => Ok(Redirect::to(&format!("/runs/{}", run.id)).into_response()),
         Ok(None) => Ok(render(StatusCode::OK, &summary(&ui, &person, &row, &form).await?)),
         Err(AppError::Invalid(errors)) => {
             let page = form_page(&ui, &person, &row, &form, &Values::of(&form), &errors).await?;

@@ -151,20 +151,20 @@ async fn form_page(
     // The lists are limited, so add selected items that are not among them.
     let caller = &person.caller;
     for id in missing(values, "remote_server_id", &servers) {
-        let row = servers::show(&ui.app, caller, ServerId(id)).await;
-        servers.extend(row.ok().map(|row| (row.id.to_string(), row.label)));
+        let row = unless_gone(servers::show(&ui.app, caller, ServerId(id)).await)?;
+        servers.extend(row.map(|row| (row.id.to_string(), row.label)));
     }
     for id in missing(values, "backup_destination_id", &destinations) {
-        let row = destinations::show(&ui.app, caller, DestinationId(id)).await;
-        destinations.extend(row.ok().map(|row| (row.id.to_string(), row.label)));
+        let row = unless_gone(destinations::show(&ui.app, caller, DestinationId(id)).await)?;
+        destinations.extend(row.map(|row| (row.id.to_string(), row.label)));
     }
     for id in missing(values, "notification_stream_ids", &streams) {
-        let row = streams::show(&ui.app, caller, StreamId(id)).await;
-        streams.extend(row.ok().map(|row| (row.id.to_string(), row.label)));
+        let row = unless_gone(streams::show(&ui.app, caller, StreamId(id)).await)?;
+        streams.extend(row.map(|row| (row.id.to_string(), row.label)));
     }
     for id in missing(values, "tag_ids", &tags) {
-        let row = tags::show(&ui.app, caller, TagId(id)).await;
-        tags.extend(row.ok().map(|row| (row.id.to_string(), row.label)));
+        let row = unless_gone(tags::show(&ui.app, caller, TagId(id)).await)?;
+        tags.extend(row.map(|row| (row.id.to_string(), row.label)));
     }
     let mut problems = Vec::new();
     if servers.is_empty() {
@@ -226,6 +226,16 @@ async fn form_page(
         up: Some(up),
         ..FormPage::default()
     })
+}
+
+/// Nothing if it does not exist any more, or was never the caller's. Any other error is one: a form without what is
+/// selected would change the selection.
+fn unless_gone<T>(found: holdfast_app::Result<T>) -> Result<Option<T>, AppError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(AppError::NotFound(_) | AppError::Forbidden(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The selected ids that are not among the choices.

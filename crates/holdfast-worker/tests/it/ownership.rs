@@ -124,8 +124,8 @@ on_both_engines! {
         ownership::transfer(&app.app, &Origin::default(), &sender, &heir).await.unwrap();
         assert_eq!(to.client.get("/api/backup-tasks/upcoming").await.data(200).as_array().unwrap().len(), 1);
         for user in [&to, &from] {
-            let events = holdfast_app::audit_log::list(&app.app, &Listing::new(user.id, PageRequest { page: 1, per_page: 50 }));
-            let events = events.await.unwrap().items;
+            let newest = Listing::new(user.id, PageRequest { page: 1, per_page: 50 });
+            let events = holdfast_app::audit_log::list(&app.app, &newest).await.unwrap().items;
             let details: Vec<&str> = events.iter().map(|event| event.detail.as_str()).collect();
             for kind in ["tasks", "servers", "destinations"] {
                 let expected = format!(": ids of {kind} 1");

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use holdfast_app::transfer::{self, Destination, Document, FOLDER, ImportOptions};
 use holdfast_app::{AppError, audit_log, people};
+use holdfast_core::characters::stored_line;
 use holdfast_core::destination::sftp::is_fingerprint;
 use holdfast_core::destination::{DestinationSpec, S3Settings, SftpDestination};
-use holdfast_core::run::{FailureCode, stored_line};
+use holdfast_core::run::FailureCode;
 use holdfast_engine::sealed_document::{self, Packer};
 use holdfast_engine::{DestinationPlan, Engine, EngineError};
 use holdfast_store::Migrations;

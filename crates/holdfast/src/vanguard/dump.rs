@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead};
 
-use holdfast_core::run::stored_line;
+use holdfast_core::characters::stored_line;
 
 const WANTED: &[&str] = &[
     "users",

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
+use holdfast_core::extent::Extent;
 use holdfast_core::ids::TaskId;
-use holdfast_core::queue::Extent;
 use holdfast_core::task::TaskSettings;
 use holdfast_core::{Secret, Timestamp};
 use holdfast_engine::{BackupReport, DestinationPlan};
