@@ -172,3 +172,33 @@ fn prose_has_at_most_120_columns() {
         }
     }
 }
+
+/// The files that a name in ARCHITECTURE.md can mean: with the name of a crate before it, from the root of a crate's
+/// sources, or in another folder of a crate.
+fn files_named(name: &str, known: &[String]) -> Vec<String> {
+    let (first, rest) = name.split_once('/').unwrap_or_default();
+    let is_meant = |path: &&String| {
+        [format!("crates/holdfast-{first}/src/{rest}"), format!("crates/{first}/src/{rest}")].contains(path)
+            || path.ends_with(&format!("/src/{name}"))
+            || **path == name
+            || **path == format!("crates/holdfast-{name}")
+    };
+    known.iter().filter(is_meant).cloned().collect()
+}
+
+#[test]
+fn each_file_that_the_architecture_names_exists_and_is_the_only_one() {
+    let known: Vec<String> = output(std::process::Command::new("git").args(["ls-files", "*.rs"]).current_dir(root()))
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let names = text.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs") && !name.contains(['<', ' ']));
+    let names: Vec<&str> = names.filter(|name| *name != "lib.rs").collect();
+    assert!(names.len() > 50, "{names:?}");
+    for name in names {
+        let found = files_named(name, &known);
+        assert_eq!(found.len(), 1, "{name} means {found:?}");
+    }
+}

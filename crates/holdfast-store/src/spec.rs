@@ -1,5 +1,5 @@
-//! Specifications, each stored as one value: a JSON object of its fields. A field that an older row lacks gets its
-//! default when it is read, so that a new field needs no migration.
+//! Specifications, each stored as one value: a JSON object of its fields. A field that was added later has its
+//! default in older rows when they are read, so that a new field needs no migration.
 
 use std::fmt;
 

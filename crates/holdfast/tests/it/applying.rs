@@ -34,7 +34,8 @@ async fn only_secrets_that_differ_are_changed() {
     assert!(code == 14 && said.contains("encryption_password: secret changed"), "{said}");
     assert!(said.contains("0 to create, 1 to change, 4 unchanged") && !said.contains("another long"), "{said}");
     let (_, plan, _) = apply_json(&at, &["--check"]);
-    let expected = json!([{"name": "encryption_password", "from": true, "to": true, "is_secret": true}]);
+    let expected = json!([{"name": "encryption_password", "from": true, "to": true, "is_secret": true,
+        "is_consequence": false}]);
     assert_eq!(plan["steps"][0]["fields"], expected, "{plan:#}");
     assert_eq!(at.apply(&["--yes"]).0, 0);
     assert_eq!(at.apply(&["--check"]).0, 0, "now it is the same");
@@ -238,8 +239,6 @@ async fn jump_servers_that_lead_to_each_other_are_named_at_once() {
     assert_eq!(at.apply(&["--yes"]).0, 0);
     file(&[server("b", "a")]);
     assert_eq!(apply_json(&at, &["--check"]).0, 2);
-    file(&[server("b", "a"), server("a", "null")]);
-    assert_eq!(at.apply(&["--yes"]).0, 0);
 }
 
 /// The service forgets the passwords of servers that are reached through one that moves.
