@@ -40,6 +40,9 @@ const ON_FAILURE: FieldSpec = FieldSpec::switch("notifications.on_failure")
     .default_to(DefaultValue::Switch(true))
     .shown_at("/notifications/on_failure");
 
+/// The field of a token, and its check.
+type Token = (&'static FieldSpec, fn(&str) -> bool);
+
 /// The object whose fields say what a stream reports. They are listed with its name before theirs.
 pub const FLAGS: &str = "notifications";
 
@@ -94,7 +97,7 @@ impl StreamKind {
     }
 
     /// The field of a second secret that streams of this type may have, and what it must look like.
-    fn token(self) -> Option<(&'static FieldSpec, fn(&str) -> bool)> {
+    fn token(self) -> Option<Token> {
         match self {
             Self::Email | Self::Discord | Self::Slack | Self::Teams => None,
             Self::Pushover => Some((&PUSHOVER_TOKEN, is_pushover_key)),

@@ -146,7 +146,7 @@ impl FormResource for Stream {
             let is_set = row.is_some_and(|row| row.has_token && row.kind.token_field() == Some(field.name));
             match field.name {
                 "label" => {
-                    asked.push(fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus())
+                    asked.push(fields.line("label", t.say("form-name")).required().limit(limits::TEXT_CHARS).focus());
                 }
                 "type" => asked.push(fields.select("type", t.say("stream-kind"), kinds.clone())),
                 ADDRESS => asked.push(address(&fields, row.is_none())),
