@@ -82,12 +82,20 @@ impl TaskSpec {
         Self::read(stored).filter(|spec| is_sound && spec.passes_checks())
     }
 
-    /// Whether a request could have created it. A schedule that an older version accepted may be refused by now.
+    /// Whether a request could have created it. Schedules are left out: some that older versions accepted would be
+    /// refused by now. So would a task without a path, which fails when it runs.
     fn passes_checks(&self) -> bool {
-        let (mut errors, input) = (Errors::default(), self.write());
-        let source = SourceSpec::check(&mut errors, &input, None);
+        let mut source = self.source.clone();
+        if let SourceSpec::Files(files) = &mut source
+            && files.path.is_empty()
+        {
+            files.path = "/".to_owned();
+        }
+        let (mut errors, mut input) = (Errors::default(), self.write());
+        source.write(&mut input);
+        let checked = SourceSpec::check(&mut errors, &input, None);
         let storage = Storage::check(&mut errors, &input, None);
-        errors.is_empty() && source.as_ref() == Some(&self.source) && storage == self.storage
+        errors.is_empty() && checked == Some(source) && storage == self.storage
     }
 }
 

@@ -223,6 +223,10 @@ impl TestUser {
 
     /// Records a backup without storing any data.
     pub async fn backup(&self, app: &TestApp, task: i64, run: i64) -> i64 {
+        self.backup_of(app, task, run, 1).await
+    }
+
+    async fn backup_of(&self, app: &TestApp, task: i64, run: i64, size_bytes: i64) -> i64 {
         let settings = self.client.get(&format!("/api/backup-tasks/{task}")).await.data(200);
         let new = NewBackup {
             task: TaskId(task),
@@ -236,7 +240,7 @@ impl TestUser {
             copies: vec![NewCopy {
                 destination: DestinationId(settings["backup_destination_id"].as_i64().expect("a destination")),
                 locator: format!("task-{task}-{run}.tar.zst"),
-                size_bytes: 1,
+                size_bytes,
                 sha256: String::new(),
             }],
             plain_bytes: 1,
@@ -257,7 +261,7 @@ impl TestUser {
         let task = self.task().await;
         let run = self.client.act(&format!("/api/backup-tasks/{task}/run")).await.id(202);
         app.run_until_idle().await;
-        let id = self.backup(app, task, run).await;
+        let id = self.backup_of(app, task, run, 1 << 40).await;
         let backup = self.client.get(&format!("/api/backups/{id}")).await.data(200);
         let folder = app.destinations().join(self.id.to_string()).join(backup["backup_destination_id"].to_string());
         std::fs::create_dir_all(&folder).expect("a folder");

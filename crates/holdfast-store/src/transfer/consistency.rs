@@ -106,7 +106,7 @@ pub(super) fn is_sound(table: &str, row: &Row) -> bool {
 mod tests {
     use super::*;
 
-    fn rows(rows: Value) -> Vec<Row> {
+    fn rows(rows: &Value) -> Vec<Row> {
         rows.as_array().unwrap().iter().map(|row| row.as_object().unwrap().clone()).collect()
     }
 
@@ -117,13 +117,13 @@ mod tests {
         let user = json!({"quiet_from": "22:00", "quiet_until": null});
         let backup = json!({"deleted_at": null, "deleted_reason": "retention"});
         let mut contents = Contents::from([
-            ("backup_tasks".to_owned(), rows(json!([task]))),
-            ("task_tags".to_owned(), rows(json!([{"task_id": 7, "tag_id": 1}, {"task_id": 7, "tag_id": 2}]))),
-            ("users".to_owned(), rows(json!([user]))),
-            ("backups".to_owned(), rows(json!([backup]))),
+            ("backup_tasks".to_owned(), rows(&json!([task]))),
+            ("task_tags".to_owned(), rows(&json!([{"task_id": 7, "tag_id": 1}, {"task_id": 7, "tag_id": 2}]))),
+            ("users".to_owned(), rows(&json!([user]))),
+            ("backups".to_owned(), rows(&json!([backup]))),
             (
                 "settings".to_owned(),
-                rows(json!([{"name": "maintenance_until", "value": "9"}, {"name": "registration"}])),
+                rows(&json!([{"name": "maintenance_until", "value": "9"}, {"name": "registration"}])),
             ),
         ]);
         settle(&mut contents);

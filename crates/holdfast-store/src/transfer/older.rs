@@ -9,8 +9,13 @@ use super::tables::Contents;
 use crate::spec;
 use crate::tasks::frequency_column;
 
-/// Converts the rows of a document to the form that this version writes.
+/// Converts the rows of a document to the form that this version writes, and makes them consistent.
 pub fn upgrade(contents: &mut Contents) {
+    convert(contents);
+    settle(contents);
+}
+
+fn convert(contents: &mut Contents) {
     for row in contents.get_mut("backup_tasks").into_iter().flatten() {
         if !row.contains_key("spec") {
             task(row);
@@ -25,7 +30,6 @@ pub fn upgrade(contents: &mut Contents) {
     }
     split_backups(contents);
     follow_backups(contents);
-    settle(contents);
 }
 
 /// Until version 3 of the document, a backup was at one destination, which was stored in its row.
@@ -136,7 +140,7 @@ mod tests {
             "remove_after": 11, "remove_attempts": 1, "source": "/srv"
         });
         let mut contents = Contents::from([("backups".to_owned(), vec![backup.as_object().unwrap().clone()])]);
-        upgrade(&mut contents);
+        convert(&mut contents);
         let expected = json!({
             "id": 5, "backup_id": 5, "user_id": 2, "destination_id": 3, "position": 0, "locator": "a.tar.zst",
             "size_bytes": 9, "sha256": "ab", "verification": "verified", "verified_at": 7, "created_at": 6,
@@ -146,7 +150,7 @@ mod tests {
         let kept: Vec<&str> = contents["backups"][0].keys().map(String::as_str).collect();
         let columns = ["created_at", "deleted_at", "id", "source", "task_id", "user_id", "verification", "verified_at"];
         assert_eq!(kept, columns);
-        upgrade(&mut contents);
+        convert(&mut contents);
         assert_eq!(contents["backup_copies"].len(), 1);
     }
 
@@ -159,7 +163,7 @@ mod tests {
         };
         let mut contents =
             Contents::from([("backups".to_owned(), rows(backups)), ("backup_copies".to_owned(), rows(copies))]);
-        upgrade(&mut contents);
+        convert(&mut contents);
         let found = |index: usize, column: &str| contents["backup_copies"][index][column].clone();
         assert_eq!((found(0, "user_id"), found(0, "remove_after")), (json!(2), Value::Null));
         assert_eq!((found(1, "user_id"), found(1, "remove_after")), (json!(2), json!(8)));
@@ -178,7 +182,7 @@ mod tests {
             "s3_endpoint": "https://s3.example.org", "s3_path_style": true});
         let mut contents =
             Contents::from([("backup_tasks".to_owned(), rows(task)), ("backup_destinations".to_owned(), rows(bucket))]);
-        upgrade(&mut contents);
+        convert(&mut contents);
         let bucket = &contents["backup_destinations"][0];
         assert_eq!(bucket.keys().collect::<Vec<_>>(), ["id", "kind", "spec"]);
         let s3 = spec::destination(&bucket["spec"].to_string()).unwrap().s3().unwrap().clone();

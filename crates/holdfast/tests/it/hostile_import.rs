@@ -4,7 +4,7 @@ use holdfast_testkit::Engine;
 use serde_json::{Value, json};
 
 use crate::process::Installation;
-use crate::transfer::{EMAIL, PASSWORD, forge, serve, sign_in};
+use crate::transfer::{EMAIL, PASSWORD, read_export, serve, sign_in, write_export};
 
 const PASSPHRASE: &str = "a long passphrase\n";
 const COSTLY_HASH: &str = "$argon2id$v=19$m=4194304,t=100,p=1$c29tZSByYW5kb20gc2FsdA$gYqzZJgiqTgyPFSLfyP1Ew";
@@ -69,7 +69,7 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
         senseless("/backup_tasks/0/spec/store_path", json!("../../other")),
         senseless("/backup_tasks/0/spec/maximum_backups_to_keep", json!(-1)),
         senseless("/backup_tasks/0/losses", json!(-1)),
-        senseless("/backup_tasks/0/told_code", json!("unheard of")),
+        senseless("/backup_tasks/0/last_error_code", json!("unheard of")),
         senseless("/backup_tasks/0/heartbeat_sealed", json!("file:///etc/passwd")),
     ]
 }
@@ -83,21 +83,27 @@ async fn hold_off(engine: Engine) {
     let old = Installation::new(engine).await;
     let (file, forged) = (old.folder.path().join("all.age"), old.folder.path().join("forged.age"));
     export(&old, file.to_str().unwrap()).await;
+    let document = read_export(&file);
+    let forge = |change: &dyn Fn(&mut Value)| {
+        let mut document = document.clone();
+        change(&mut document["contents"]);
+        write_export(&forged, &document);
+    };
     let new = Installation::new(engine).await;
     for (place, value, expected) in refused() {
-        forge(&file, &forged, |contents| set(contents, place, value.clone()));
+        forge(&|contents| set(contents, place, value.clone()));
         let output = new.run(&["import", forged.to_str().unwrap()], PASSPHRASE);
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(expected), "{place} {value}: {said}");
     }
     // A table that nobody knows, with a name that would clear the screen.
-    forge(&file, &forged, |contents| contents["\u{1b}[2J\u{202e}"] = json!([{}]));
+    forge(&|contents| contents["\u{1b}[2J\u{202e}"] = json!([{}]));
     let output = new.run(&["import", forged.to_str().unwrap()], PASSPHRASE);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("\\u001b[2J\\u202e") && !said.contains('\u{1b}'), "{said}");
 
     let year_9000 = 221_845_392_000_000_000_i64;
-    forge(&file, &forged, |contents| {
+    forge(&|contents| {
         let harmless = [
             ("/tags/0/label", json!("nightly\u{202e}txt.exe")),
             ("/tags/0/search_label", json!("something else")),

@@ -2,6 +2,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use holdfast_core::Secret;
 use holdfast_engine::sealed_document;
 use holdfast_testkit::{
     Client, Engine, Fingerprint, PasswordMethod, PasswordServer, S3Server, SampleTree, SshServer, assert_same,
@@ -422,14 +423,22 @@ async fn an_export_keeps_usable_what_was_transferred() {
 }
 
 /// Writes the same export with a change.
-pub(crate) fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
-    let passphrase = holdfast_core::Secret::new("a long passphrase");
-    let plain = sealed_document::open(&std::fs::read(file).unwrap(), &passphrase).unwrap();
-    let mut document: Value = serde_json::from_slice(&plain).unwrap();
+fn forge(file: &Path, forged: &Path, change: impl FnOnce(&mut Value)) {
+    let mut document = read_export(file);
     change(&mut document["contents"]);
+    write_export(forged, &document);
+}
+
+pub(crate) fn read_export(file: &Path) -> Value {
+    let sealed = std::fs::read(file).unwrap();
+    serde_json::from_slice(&sealed_document::open(&sealed, &Secret::new("a long passphrase")).unwrap()).unwrap()
+}
+
+pub(crate) fn write_export(file: &Path, document: &Value) {
     let mut packer = sealed_document::Packer::new().unwrap();
-    packer.write_all(&serde_json::to_vec(&document).unwrap()).unwrap();
-    std::fs::write(forged, sealed_document::seal(&packer.finish().unwrap(), &passphrase).unwrap()).unwrap();
+    packer.write_all(&serde_json::to_vec(document).unwrap()).unwrap();
+    let packed = packer.finish().unwrap();
+    std::fs::write(file, sealed_document::seal(&packed, &Secret::new("a long passphrase")).unwrap()).unwrap();
 }
 
 /// Commands that need an installation do not create one.
