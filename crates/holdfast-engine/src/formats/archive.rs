@@ -63,18 +63,22 @@ impl BackupFormat for ArchiveFormat {
     ) -> Result<(u64, Download)> {
         let (stop, guard) = until_dropped();
         let mut reader = open(engine, backup, &stop).await?;
-        let (whole, backup) = (0..backup.size_bytes, backup.clone());
+        let whole = 0..backup.size_bytes;
         let range = range.unwrap_or(whole.clone());
         let size = range.end.saturating_sub(range.start);
+        let (sha256, hold) = (backup.sha256.clone(), backup.hold.clone());
         let download = Download::start(guard, move |pieces| {
             if range == whole {
-                return pieces.send_checked(&mut reader, &backup.sha256);
+                pieces.send_checked(&mut reader, &sha256);
+            } else {
+                // Whoever puts the parts together compares the hash of the whole.
+                match reader.seek(SeekFrom::Start(range.start)) {
+                    Ok(_) => pieces.send_all(&mut reader.take(size)),
+                    Err(error) => pieces.send_last(Err(error)),
+                }
             }
-            // Whoever puts the parts together compares the hash of the whole.
-            match reader.seek(SeekFrom::Start(range.start)) {
-                Ok(_) => pieces.send_all(&mut reader.take(size)),
-                Err(error) => pieces.send_last(Err(error)),
-            }
+            // A closure that only names a part of the backup would keep only that.
+            drop(hold);
         });
         Ok((size, download))
     }

@@ -127,7 +127,7 @@ async fn hold_off(engine: Engine) {
     let settings = client.get("/api/notification-settings").await.data(200);
     assert_eq!(settings["quiet_hours"], Value::Null);
     let run = client.act(&format!("/api/backup-tasks/{}/run", task["id"])).await.id(202);
-    client.wait_for(&format!("/api/runs/{run}"), |run| run["data"]["finished_at"].is_string()).await;
+    client.wait_for(&format!("/api/runs/{run}"), |run| run["data"]["started_at"].is_string()).await;
     client.post("/api/tags", json!({"label": "another"})).await.id(201);
 }
 
