@@ -23,7 +23,7 @@ pub struct FieldSpec {
     pub shown_if: &'static [&'static str],
     /// Changing it requires the secrets again: the stored ones were given for another recipient.
     pub requires_secrets: bool,
-    /// Slashes at its end mean nothing, and are not kept.
+    /// Trailing slashes are removed.
     pub trims_slashes: bool,
 }
 

@@ -68,7 +68,7 @@ impl Why {
         match self {
             Self::KeepsAll => "the task keeps all backups",
             Self::Newest => "among the newest that the task keeps",
-            Self::Superseded => "newer backups fill the number that the task keeps",
+            Self::Superseded => "the task already keeps enough newer backups",
             Self::Damaged => "damaged; it stays until somebody deletes it",
             Self::InUse => "superseded, but being read at the moment",
             Self::OtherSource => "of another source; it stays until somebody deletes it",

@@ -441,7 +441,7 @@ impl FailureCode {
             Self::Skipped => "Let the task run less often if this keeps happening.",
             Self::WindowClosed => "Make the window longer, or give the workers more room, if this keeps happening.",
             Self::KeyMissing => {
-                "Its operator has to put the master key of Holdfast back; `holdfast doctor` says where it is expected."
+                "Ask the operator to restore Holdfast's master key; `holdfast doctor` says where it is expected."
             }
             Self::NotSupported => "Holdfast does not support that.",
             Self::Internal => "This is a bug in Holdfast. See its log for details.",

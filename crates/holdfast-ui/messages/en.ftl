@@ -500,7 +500,7 @@ task-zone-hint = Leave this empty for UTC. When clocks change, a skipped time ru
 task-spread = Spread in minutes
 task-window-start = Window begins
 task-window-end = Window ends
-task-window-hint = Scheduled runs and retries start only between these two times, in the time zone above; leave both empty for any time. What is due outside waits until the window opens, and then runs once. Manual runs start at once, and a run that is still in progress when the window ends goes on.
+task-window-hint = Scheduled runs and retries start only between these two times, in the time zone above; leave both empty for any time. Runs that become due outside of it wait until it opens, and then run once. Manual runs start at once, and a run in progress continues when the window closes.
 task-spread-hint = 0 to run exactly on time. Otherwise runs are shifted by up to this many minutes in either direction, always by the same time, so that tasks with the same time do not start together.
 schedule-hourly = Every hour at minute { $minute }
 schedule-daily = Every day at { $time }
@@ -588,7 +588,7 @@ probe-no-databases = This login cannot see any databases.
 probe-not-yet = No worker has responded yet.
 probe-again = Try again
 probe-size = Entries: { $entries } · { $size }
-probe-size-means = Before compression. Excluded paths are not counted, excluded tables are. Nothing was copied.
+probe-size-means = Before compression. Excluded paths are not counted, but excluded tables are. Nothing was copied.
 
 ## Runs
 runs-title = Runs
@@ -818,7 +818,7 @@ person-suspend-named = Suspend { $name }
 person-resume = Resume account
 person-resume-named = Resume the account of { $name }
 person-suspended = Suspended
-person-suspended-means = Nobody can sign in to this account, and nothing of it starts. Backups and settings stay.
+person-suspended-means = Nobody can sign in to this account, and none of its tasks run. Backups and settings stay.
 person-open-named = Show everything of { $name }
 person-shown = The first { $shown } of { $total } are shown.
 person-runs = Newest runs

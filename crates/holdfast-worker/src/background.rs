@@ -21,7 +21,7 @@ pub(crate) enum Job {
     DailyStats,
 }
 
-/// Those that are due when the database says so.
+/// Kinds whose due work is found by a query.
 const LOOKED_FOR: [Job; 4] = [Job::WeeklySummaries, Job::Removals, Job::Catalogues, Job::LeftUploads];
 
 impl Job {
