@@ -345,7 +345,6 @@ mod tests {
             id: RunId(1),
             user_id: UserId(1),
             subject: RunSubject::Backup(TaskId(1)),
-            made_backup: None,
             status: RunStatus::Running,
             requested_by: Trigger::Manual,
             attempt: 1,
