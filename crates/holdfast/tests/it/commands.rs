@@ -70,6 +70,9 @@ async fn accounts_and_tokens_are_managed_while_the_service_runs() {
         assert!(url.starts_with("otpauth://totp/"));
         assert!(installation.succeed(&["user", "list"], "").contains("two-factor"));
         installation.succeed(&["user", "disable-otp", "--email", "ada@example.org"], "");
+        let said = String::from_utf8(installation.run(&["doctor"], "").stdout).unwrap();
+        assert!(said.contains("make-admin"), "{said}");
+        installation.succeed(&["user", "make-admin", "ada@example.org"], "");
         assert!(installation.succeed(&["doctor"], "").contains("answers and accepts writes"));
         let unknown = installation.run(&["user", "reset-password", "--email", "nobody@example.org"], "correct horse\n");
         assert_eq!(unknown.status.code(), Some(1));

@@ -29,6 +29,7 @@ const ADDED: &[&str] = &[
     "custom_s3_region",
     "has_pushover_token",
     "last_run",
+    "restore",
     "retry_at",
     "retry_run_id",
     "waiting_for",
@@ -39,6 +40,9 @@ const ADDED_HEADERS: &[(u16, &str)] = &[(202, "location"), (401, "www-authentica
 
 /// Fields that were added to runs, and that other resources have always had.
 const ADDED_TO_RUNS: &[&str] = &["remote_server_id", "backup_destination_id", "notification_stream_id", "attempt"];
+
+/// A field that was added to logs, and that runs of backups have always had.
+const ADDED_TO_LOGS: &str = "backup_id";
 
 /// Fields that differ from run to run: only whether they have a value is compared.
 const DIFFERS: &[&str] = &[
@@ -179,9 +183,11 @@ fn describe(request: &str, reply: &Reply) -> String {
     for (path, value) in values {
         let names: Vec<&str> = path.split(['.', '[']).collect();
         let is_of_run = ["/api/runs", "/verify", "/restores"].iter().any(|part| request.contains(part));
+        let is_of_log = ["-logs", "/logs", "/latest-log"].iter().any(|part| request.contains(part));
         let is_added = ADDED.iter().any(|added| format!("{path}.").contains(&format!(".{added}.")))
             || reply.status == 202 && reply.body["message"].is_string() && path == ".data.id"
-            || is_of_run && path.starts_with(".data") && names.last().is_some_and(|name| ADDED_TO_RUNS.contains(name));
+            || is_of_run && path.starts_with(".data") && names.last().is_some_and(|name| ADDED_TO_RUNS.contains(name))
+            || is_of_log && names.last() == Some(&ADDED_TO_LOGS);
         if is_added {
             continue;
         }
