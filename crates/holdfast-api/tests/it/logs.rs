@@ -24,7 +24,7 @@ on_both_engines! {
         let log = all["data"][0].clone();
         let mut names: Vec<&str> = log.as_object().unwrap().keys().map(String::as_str).collect();
         names.sort_unstable();
-        let expected = ["attempt", "backup_task_id", "bytes_read", "bytes_stored", "created_at", "duration_ms",
+        let expected = ["attempt", "backup_id", "backup_task_id", "bytes_read", "bytes_stored", "created_at", "duration_ms",
             "error_code", "files", "finished_at", "id", "output", "progress", "started_at", "status", "trigger", "warnings"];
         assert_eq!(names, expected);
         let path = format!("/api/backup-task-logs/{}", log["id"]);
