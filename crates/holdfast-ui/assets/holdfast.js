@@ -164,11 +164,13 @@ async function showPreview(form, preview) {
 function prepare(form) {
   showParts(form);
   let later = 0;
-  form.addEventListener("input", () => {
+  const update = () => {
     showParts(form);
     clearTimeout(later);
     later = setTimeout(() => form.querySelectorAll("[data-preview]").forEach((preview) => showPreview(form, preview)), 250);
-  });
+  };
+  // Some assistive tools and browsers report only one of the two when an option is chosen.
+  for (const event of ["input", "change"]) form.addEventListener(event, update);
 }
 
 document.querySelectorAll("form[data-form]").forEach(prepare);
