@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use holdfast_app::{AppError, Caller, Context, Credential, DryRun, Origin, authenticate, require_scope};
@@ -67,8 +67,6 @@ async fn admitted(route: &Guarded, asked: Result<bool, ApiError>, mut request: R
             let dry_run = is_dry_run.then(DryRun::default);
             caller.gone = context.map(|context| context.gone).unwrap_or_default();
             caller.expected = expected(request.method(), request.headers());
-            // The API document has a PUT change `updated_at`, whatever is in it.
-            caller.keeps_version = request.method() == Method::PATCH;
             let (user, actor) = (caller.user, caller.origin.actor.clone());
             caller.dry_run = dry_run.clone().filter(|_| *has_dry_run);
             request.extensions_mut().insert(caller);

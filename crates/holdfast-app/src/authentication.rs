@@ -29,7 +29,6 @@ pub async fn authenticate(app: &App, token: &str, origin: Origin) -> Result<(Cal
         origin: Origin { actor: format!("token {}", known.id), ..origin },
         gone: CancellationToken::new(),
         expected: Expected::Any,
-        keeps_version: false,
         dry_run: None,
         limit_key: LimitKey::Token(known.id.0),
     };

@@ -21,8 +21,6 @@ pub struct Caller {
     pub gone: CancellationToken,
     /// What is changed or deleted must be in this version.
     pub expected: Expected,
-    /// An update that changes nothing leaves the version as it is.
-    pub keeps_version: bool,
     /// Set if they only want to know what a use case would do.
     pub dry_run: Option<DryRun>,
     /// The key under which this caller's runs, checks, event streams and downloads are counted.
@@ -97,7 +95,6 @@ impl Caller {
             origin,
             gone: CancellationToken::new(),
             expected: Expected::Any,
-            keeps_version: false,
             dry_run: None,
             limit_key: LimitKey::Operator(user.id.0),
         }

@@ -57,9 +57,6 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input
         let pairs = secret_pairs(&mut tx, &row, &draft).await?;
         dry_run::note_update(app, caller, &row, &changes, &pairs)?;
     }
-    if dry_run::is_done(caller, &changes) {
-        return Ok(row);
-    }
     destinations::update(&mut tx, &row, &draft, backups == 0, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::BackupDestinationUpdated, &subject, &changes).await?;
     if row.spec != draft.spec {

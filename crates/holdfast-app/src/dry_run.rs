@@ -85,11 +85,6 @@ pub(crate) fn note_elsewhere(caller: &Caller, servers: Vec<ServerId>) {
     }
 }
 
-/// Whether an update ends here, because it changes nothing and its caller wants no new version then.
-pub(crate) fn is_done(caller: &Caller, changes: &Changes) -> bool {
-    caller.keeps_version && changes.is_empty()
-}
-
 /// Records for the response of a dry run which version would be deleted.
 pub(crate) fn note_deletion(caller: &Caller, row: &impl Owned) {
     if let Some(dry_run) = &caller.dry_run {

@@ -51,9 +51,6 @@ pub async fn update(app: &App, caller: &Caller, id: ServerId, input: &Input) -> 
             changes.clone().with_field("host_key_fingerprint", &row.host_key.clone().into(), &host_key.into());
         dry_run::note_update(app, caller, &row, &changes, &[password])?;
     }
-    if dry_run::is_done(caller, &changes) {
-        return Ok(row);
-    }
     servers::update(&mut tx, &row, &draft, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::RemoteServerUpdated, &named(id, &row.label), &changes).await?;
     if draft.changes_reader(&row.current()) {

@@ -66,7 +66,6 @@ pub async fn caller(app: &App, session: &str, origin: Origin) -> Result<(Caller,
         origin: Origin { actor: "session".to_owned(), ..origin },
         gone: CancellationToken::new(),
         expected: Expected::Any,
-        keeps_version: false,
         dry_run: None,
         limit_key: LimitKey::Session(user.0),
     };

@@ -46,9 +46,6 @@ pub async fn update(app: &App, caller: &Caller, id: StreamId, input: &Input) -> 
         }
         dry_run::note_update(app, caller, &row, &changes, &secrets)?;
     }
-    if dry_run::is_done(caller, &changes) {
-        return Ok(row);
-    }
     streams::update(&mut tx, &row, &draft, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::NotificationStreamUpdated, &subject, &changes).await?;
     if draft.value.set().is_some() {

@@ -36,9 +36,6 @@ pub async fn update(app: &App, caller: &Caller, id: TagId, input: &Input) -> Res
     let draft = TagDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
     let (subject, changes) = (named(id, &row.label), draft.changes(&row.current()));
     dry_run::note_update(app, caller, &row, &changes, &[])?;
-    if dry_run::is_done(caller, &changes) {
-        return Ok(row);
-    }
     tags::update(&mut tx, &row, &draft, app.now()).await?;
     app.audit_changes(&mut tx, caller, AuditAction::TagUpdated, &subject, &changes).await?;
     finish(caller, tx, id).await

@@ -117,9 +117,6 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
         note_dry_run(app, caller, &mut tx, (&before.row, &draft), changes.clone()).await?;
     }
     let pauses = draft.is_paused.filter(|is_paused| *is_paused != before.row.paused_at.is_some());
-    if pauses.is_none() && dry_run::is_done(caller, &changes) {
-        return Ok(before);
-    }
     tasks::update(&mut tx, &before.row, &draft, next_run_at, now).await?;
     app.audit_changes(&mut tx, caller, AuditAction::BackupTaskUpdated, &named(id, &current.label), &changes).await?;
     if let Some(is_paused) = pauses {

@@ -53,10 +53,6 @@ impl Changes {
         self
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The names of the fields that differ, each once.
     pub fn fields(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();

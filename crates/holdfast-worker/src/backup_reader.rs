@@ -326,7 +326,6 @@ mod tests {
             origin: Origin::default(),
             gone: CancellationToken::new(),
             expected: Expected::Any,
-            keeps_version: false,
             dry_run: None,
             limit_key: LimitKey::Token(7),
         }
