@@ -107,5 +107,4 @@ on_both_engines! {
         let refused = send(&user.client, Method::POST, "/api/notification-streams", strict, &stream).await;
         assert_eq!(refused.error_of("pushover_token"), text("pushover_token"));
     }
-
 }
