@@ -145,7 +145,8 @@ pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<(
     job.tell(&mut tx, services, &outcome).await?;
     tx.commit().await?;
     services.app.wake_dispatcher();
-    metrics::counter!("holdfast_leases_lost_total").increment(1);
+    // A worker that was killed while it stopped is no sign of trouble.
+    metrics::counter!("holdfast_leases_lost_total").increment(u64::from(is_loss));
     tracing::warn!(run = run.id.0, "the worker of this run stopped responding; the run has been ended as failed");
     Ok(())
 }

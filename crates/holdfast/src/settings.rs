@@ -56,7 +56,7 @@ pub const TABLE: &[Setting] = &[
     plain(
         "HOLDFAST_NEW_INSTALLATION",
         "false",
-        "true: start with an empty database although the data folder has a master key or backups of an earlier one",
+        "true: start with an empty database although the data folder belongs to an installation or has backups of one",
     ),
     plain("HOLDFAST_ADMIN_EMAIL", "", "Email of the administrator that the first start creates"),
     secret("HOLDFAST_ADMIN_PASSWORD", "Password of the administrator that the first start creates"),
