@@ -152,6 +152,18 @@ fn links_point_to_existing_files() {
     }
 }
 
+/// The manual lists every action of the audit log.
+#[test]
+fn the_manual_lists_every_action_of_the_audit_log() {
+    let actions = std::fs::read_to_string(root().join("crates/holdfast-core/src/audit.rs")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/api.md")).unwrap();
+    let actions: Vec<&str> = actions.split('"').skip(1).step_by(2).collect();
+    assert!(actions.len() > 50, "{actions:?}");
+    for action in actions {
+        assert!(page.contains(&format!("`{action}`")), "docs/api.md does not list {action}");
+    }
+}
+
 /// Tables and code examples may be wider.
 #[test]
 fn prose_has_at_most_120_columns() {
