@@ -3,12 +3,11 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use holdfast_core::random;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
 use crate::error::EngineError;
+use crate::sha256::Sha256;
 
 /// The size of one piece of a download.
 pub(crate) const PIECE_BYTES: usize = 256 * 1024;
@@ -59,11 +58,11 @@ impl Pieces {
     /// Sends a whole object. The last piece is held back until the hash of all bytes has been verified; if the object was
     /// replaced, the download ends with an error.
     pub(crate) fn send_checked(&self, reader: &mut dyn Read, sha256: &str) {
-        let (mut hash, mut held) = (Sha256::new(), None::<Bytes>);
+        let (mut hash, mut held) = (Sha256::default(), None::<Bytes>);
         loop {
             let mut piece = vec![0; PIECE_BYTES];
             let item = match reader.read(&mut piece) {
-                Ok(0) if random::hex(&hash.clone().finalize()) == sha256 => held.take().map(Ok),
+                Ok(0) if hash.hex() == sha256 => held.take().map(Ok),
                 Ok(0) => Some(Err(EngineError::corrupt("The stored bytes are not the ones that were written.").into())),
                 Ok(read) => {
                     piece.truncate(read);

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use holdfast_core::content::Content;
-use holdfast_core::random;
 use holdfast_core::run::FailureCode;
-use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::Engine;
@@ -21,6 +19,7 @@ use crate::download::Download;
 use crate::error::{EngineError, Result, classify};
 use crate::plan::{BackupPlan, DatabasePlan, FilesSource, StoredBackup};
 use crate::remote::Remote;
+use crate::sha256::Sha256;
 use crate::source::{PlainSink, files};
 
 #[async_trait]
@@ -134,7 +133,7 @@ type Confirm = Box<dyn FnOnce() -> Result<Option<Blocks>> + Send>;
 
 impl PlainReader {
     pub(crate) fn new(plain: Box<dyn Read + Send>, confirm: Confirm) -> Self {
-        Self { plain: Hashing { reader: plain, hash: Sha256::new(), bytes: 0 }, confirm }
+        Self { plain: Hashing { reader: plain, hash: Sha256::default(), bytes: 0 }, confirm }
     }
 
     /// Reads the rest, and checks that everything is what was backed up.
@@ -142,7 +141,7 @@ impl PlainReader {
         io::copy(&mut self.plain, &mut io::sink())
             .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
         let blocks = (self.confirm)()?;
-        if random::hex(&self.plain.hash.finalize()) != backup.plain_sha256 {
+        if self.plain.hash.hex() != backup.plain_sha256 {
             return Err(EngineError::corrupt("The content differs from what was backed up."));
         }
         if let (Some(proven), Some(blocks)) = (&backup.proven, blocks) {

@@ -30,6 +30,7 @@ mod restore;
 pub mod sealed_document;
 mod server;
 pub mod sftp;
+mod sha256;
 mod source;
 pub mod ssh;
 mod stored;

@@ -8,11 +8,10 @@ use std::sync::mpsc::Receiver;
 
 use age::stream::StreamWriter;
 use bytes::{Buf as _, Bytes};
+use holdfast_core::Secret;
 use holdfast_core::content::Content;
 use holdfast_core::run::FailureCode;
 use holdfast_core::source::TaskKind;
-use holdfast_core::{Secret, random};
-use sha2::{Digest as _, Sha256};
 
 use super::frames::{Frame, Pool};
 use super::index::{Entry, IndexWriter, Manifest, Trailer};
@@ -23,6 +22,7 @@ use super::tar::Member;
 use super::{FRAME_BYTES, KeyDerivation};
 use crate::error::{EngineError, Result, classify};
 use crate::progress::Progress;
+use crate::sha256::Sha256;
 use crate::source::changes::Passed;
 use crate::source::{Batch, SinkReceiver};
 
@@ -126,7 +126,7 @@ pub(crate) enum Out<W: Write> {
 impl<W: Write> Out<W> {
     /// With a password, this derives a key, which takes time and a lot of memory.
     pub(crate) fn open(sink: W, password: Option<&Secret>, key_derivation: &KeyDerivation) -> Result<Self> {
-        let sink = Hashed { sink, hash: Sha256::new(), bytes: 0 };
+        let sink = Hashed { sink, hash: Sha256::default(), bytes: 0 };
         match password {
             Some(password) => key_derivation.seal(sink, password).map(Self::Sealed).map_err(failed),
             None => Ok(Self::Plain(sink)),
@@ -186,7 +186,7 @@ impl<W: Write> Framer<W> {
         Self {
             pool: pool.clone(),
             out,
-            hash: Sha256::new(),
+            hash: Sha256::default(),
             plain_bytes: 0,
             filling: Frame::default(),
             in_work: VecDeque::new(),
@@ -243,7 +243,7 @@ impl<W: Write> Framer<W> {
         while !self.in_work.is_empty() {
             self.write_oldest()?;
         }
-        let plain_sha256 = random::hex(&self.hash.finalize());
+        let plain_sha256 = self.hash.hex();
         let plain_bytes = self.plain_bytes;
         let ending = Trailer { entries, plain_bytes, plain_sha256: plain_sha256.clone(), frames: self.sizes };
         self.out.write_all(&index.finish(ending)?)?;
@@ -252,7 +252,7 @@ impl<W: Write> Framer<W> {
             plain_bytes,
             plain_sha256,
             stored_bytes: sink.bytes,
-            stored_sha256: random::hex(&sink.hash.finalize()),
+            stored_sha256: sink.hash.hex(),
             entries,
             is_empty: false,
             notes: Vec::new(),

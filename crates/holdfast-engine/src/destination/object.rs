@@ -5,13 +5,13 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::{Arc, OnceLock};
 
 use bytes::{Buf as _, Bytes};
-use sha2::{Digest as _, Sha256};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::BlobStore;
 use crate::error::{EngineError, Result};
+use crate::sha256::{Digest, Sha256};
 
 /// The size of one request; large enough that a distant store does not need too many.
 const PIECE_BYTES: u64 = 2 * 1024 * 1024;
@@ -20,8 +20,6 @@ const PIECE_BYTES: u64 = 2 * 1024 * 1024;
 const FIRST_BYTES: u64 = 256 * 1024;
 /// The number of pieces to prefetch during sequential reading.
 const AHEAD: usize = 3;
-
-type Digest = [u8; 32];
 
 /// The hashes of an object's blocks, set once the whole object was read and verified. If a destination replaces the
 /// object between two readings, this is detected before any changed byte is used. The hashes of five terabytes take 80
@@ -52,7 +50,7 @@ impl Blocks {
     }
 
     fn end_block(&mut self) {
-        self.done.push(std::mem::take(&mut self.block).finalize().into());
+        self.done.push(std::mem::take(&mut self.block).finish());
         self.filled = 0;
     }
 
@@ -113,9 +111,8 @@ impl ObjectReader {
     fn check(&self, start: u64, piece: &Bytes) -> Result<()> {
         let Some(blocks) = self.proven.as_ref().and_then(|proven| proven.0.get()) else { return Ok(()) };
         let first = usize::try_from(start / PIECE_BYTES).unwrap_or(usize::MAX);
-        let digest: Digest = Sha256::digest(piece).into();
         match blocks.get(first) {
-            Some(expected) if *expected == digest => Ok(()),
+            Some(expected) if *expected == Sha256::of(piece) => Ok(()),
             _ => {
                 Err(EngineError::corrupt("The destination sent different bytes than when the backup was read before."))
             }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use holdfast_core::random;
-use md5::Md5;
-use sha2::{Digest as _, Sha256};
+use md5::{Digest as _, Md5};
 
 use crate::error::{EngineError, Result};
+use crate::sha256::Sha256;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -174,7 +174,7 @@ impl Spool {
     pub(crate) async fn create(folder: &Path) -> Result<Self> {
         let folder = folder.to_owned();
         let made = move || match tempfile::tempfile_in(&folder) {
-            Ok(file) => Ok(Self { file, bytes: 0, sha256: Sha256::new(), md5: Md5::new() }),
+            Ok(file) => Ok(Self { file, bytes: 0, sha256: Sha256::default(), md5: Md5::new() }),
             Err(error) => Err(cannot_hold(&error)),
         };
         tokio::task::spawn_blocking(made).await.map_err(EngineError::internal)?
@@ -196,7 +196,7 @@ impl Spool {
     }
 
     pub(crate) fn finish(self) -> Arc<SpooledPart> {
-        let (sha256, md5) = (self.sha256.finalize().into(), random::hex(&self.md5.finalize()));
+        let (sha256, md5) = (self.sha256.finish(), random::hex(&self.md5.finalize()));
         Arc::new(SpooledPart { file: self.file, bytes: self.bytes, sha256, md5 })
     }
 }
@@ -275,7 +275,7 @@ mod tests {
         }
         let part = spool.finish();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it has no name");
-        assert_eq!(part.sha256, <[u8; 32]>::from(Sha256::digest(&expected)));
+        assert_eq!(part.sha256, Sha256::of(&expected));
         for _ in 0..2 {
             let pieces: Vec<Bytes> = part.clone().stream().try_collect().await.unwrap();
             assert_eq!(pieces.concat(), expected, "as often as it is sent");

@@ -4,9 +4,7 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_core::backup::EntryKind;
-use holdfast_core::random;
 use holdfast_core::run::FailureCode;
-use sha2::{Digest as _, Sha256};
 
 use crate::archive::tar::{Expanded, Reader};
 use crate::archive::{Archive, Bounded, Entry, KeyDerivation, Manifest, plain};
@@ -15,6 +13,7 @@ use crate::destination::{BlobStore, Blocks, ObjectReader};
 use crate::error::{EngineError, Result, classify};
 use crate::format::{PlainReader, StoredEntries};
 use crate::plan::StoredBackup;
+use crate::sha256::Sha256;
 use crate::thread::on_thread;
 
 /// Checks that the object exists and has the recorded size.
@@ -87,7 +86,7 @@ struct StoredHashes {
 
 impl StoredHashes {
     fn sha256(&self) -> String {
-        random::hex(&self.hash.clone().finalize())
+        self.hash.hex()
     }
 }
 
