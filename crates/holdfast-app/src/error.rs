@@ -89,9 +89,11 @@ impl From<StoreError> for AppError {
     fn from(error: StoreError) -> Self {
         let outage = |cause: OutageCause| Self::Unavailable(Outage { cause, reason: error.to_string() });
         match error {
-            StoreError::Unavailable(_) | StoreError::Locked(_) | StoreError::Refused { .. } | StoreError::Gone(_) => {
-                outage(OutageCause::Busy)
-            }
+            StoreError::Unavailable(_)
+            | StoreError::Locked(_)
+            | StoreError::Refused { .. }
+            | StoreError::Gone(_)
+            | StoreError::NoTables(_) => outage(OutageCause::Busy),
             StoreError::Unreadable(_) => outage(OutageCause::Unreadable),
             StoreError::DiskFull(_) => outage(OutageCause::DiskFull),
             StoreError::ReadOnly(_) => outage(OutageCause::ReadOnly),

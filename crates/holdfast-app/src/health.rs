@@ -1,5 +1,6 @@
 //! Health of the installation: whether it can work, and metrics for monitoring.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ const LATELY_SECS: i64 = 3 * 86_400;
 
 /// How long readiness waits for a write.
 const WRITE_WAIT: Duration = Duration::from_secs(8);
+/// After how long the process that locks the database is named, if there is one: a service never holds the lock for as
+/// long, and someone who looks should not wait.
+const LOCK_WAIT: Duration = Duration::from_secs(3);
 /// How long metrics wait for the database: scrapers give up after about as long.
 const FIGURES_WAIT: Duration = Duration::from_secs(8);
 /// How long each look of an operator at the database may take, large ones included.
@@ -97,19 +101,29 @@ async fn in_time<T>(limit: Duration, reading: impl Future<Output = Result<T>>) -
     tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| Err(late()))
 }
 
+async fn write_in_time(app: &App) -> std::result::Result<(), StoreError> {
+    let mut writing = pin!(app.store.check_writable(app.now()));
+    if let Ok(written) = tokio::time::timeout(LOCK_WAIT, &mut writing).await {
+        return written;
+    }
+    if let Some(holder) = app.store.find_lock_holder() {
+        return Err(StoreError::Locked(holder));
+    }
+    let late = || StoreError::Unavailable(format!("it did not accept a write within {} s", WRITE_WAIT.as_secs()));
+    tokio::time::timeout(WRITE_WAIT.saturating_sub(LOCK_WAIT), writing).await.unwrap_or_else(|_| Err(late()))
+}
+
 async fn check_database(app: &App) -> Check {
-    let written = tokio::time::timeout(WRITE_WAIT, app.store.check_writable(app.now())).await;
-    let slow = || match app.store.find_lock_holder() {
-        Some(holder) => StoreError::Locked(holder),
-        None => StoreError::Unavailable(format!("it did not accept a write within {} s", WRITE_WAIT.as_secs())),
-    };
-    let Err(error) = written.unwrap_or_else(|_| Err(slow())) else { return Check::new("database", None) };
+    let Err(error) = write_in_time(app).await else { return Check::new("database", None) };
     let problem = match &error {
         StoreError::DiskFull(_) => "the disk of the database is full; free some space",
         StoreError::ReadOnly(_) => "the database is read-only; make it writable again",
         StoreError::Damaged(_) => "the database is damaged; run `holdfast doctor`",
         StoreError::Gone(_) => "the file of the database was moved or deleted; stop Holdfast and put it back",
         StoreError::Locked(_) => "the database is locked by another process; end that process",
+        StoreError::NoTables(_) => {
+            "the database does not contain an installation; correct HOLDFAST_DATABASE_URL, or put back a copy of it"
+        }
         StoreError::Unavailable(_) if app.store.is_sqlite() => "the database does not answer; look into its disk",
         StoreError::Unavailable(_) => "the database does not answer; start PostgreSQL, or look into the network to it",
         StoreError::Refused { refusal, .. } => refusal.advice(),

@@ -24,6 +24,8 @@ pub enum StoreError {
     Damaged(String),
     #[error("the database is gone: {0}")]
     Gone(String),
+    #[error("the database does not contain an installation: {0}")]
+    NoTables(String),
     #[error("that value is taken")]
     Conflict,
     #[error("other rows refer to this one")]
@@ -49,7 +51,8 @@ impl StoreError {
             | Self::DiskFull(_)
             | Self::ReadOnly(_)
             | Self::Damaged(_)
-            | Self::Gone(_) => true,
+            | Self::Gone(_)
+            | Self::NoTables(_) => true,
             Self::Conflict | Self::InUse | Self::NotText | Self::NoKey(_) | Self::Sealed(_) | Self::Broken(_) => false,
         }
     }
@@ -136,6 +139,7 @@ impl From<sqlx::Error> for StoreError {
                 _ if is_read_only(database.code().as_deref()) => Self::ReadOnly(database.message().to_owned()),
                 _ if is_damaged(database.code().as_deref()) => Self::Damaged(database.message().to_owned()),
                 _ if is_locked(database.code().as_deref()) => Self::Locked(database.message().to_owned()),
+                _ if has_no_tables(database.code().as_deref()) => Self::NoTables(database.message().to_owned()),
                 _ if is_unreadable(database.code().as_deref()) => Self::Unreadable(database.message().to_owned()),
                 _ => match ConnectRefusal::of(database.code().as_deref()) {
                     Some(refusal) => Self::Refused { refusal, text: database.message().to_owned() },
@@ -182,6 +186,12 @@ fn is_unreadable(code: Option<&str>) -> bool {
     sqlite_code(code) == Some(10)
 }
 
+/// PostgreSQL: undefined table, invalid schema name. Our statements name tables of every migration that is there, so another
+/// database is in place of ours. SQLite has no code for it, and its file is watched.
+fn has_no_tables(code: Option<&str>) -> bool {
+    matches!(code, Some("42P01" | "3F000"))
+}
+
 /// SQLite: busy, locked.
 fn is_locked(code: Option<&str>) -> bool {
     matches!(sqlite_code(code), Some(5 | 6))
@@ -215,6 +225,8 @@ mod tests {
         assert!(["1", "10", "42601", "53100"].iter().all(|code| !is_damaged(Some(code))));
         assert!(["10", "778", "2570"].iter().all(|code| is_unreadable(Some(code))));
         assert!(["1", "13", "53300"].iter().all(|code| !is_unreadable(Some(code))));
+        assert!(["42P01", "3F000"].iter().all(|code| has_no_tables(Some(code))));
+        assert!(["1", "42601", "42703"].iter().all(|code| !has_no_tables(Some(code))));
         assert!(["1", "53300", "42501"].iter().all(|code| !is_disk_full(Some(code)) && !is_read_only(Some(code))));
     }
 

@@ -17,7 +17,7 @@ use crate::audit_log::AuditLog;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::settings::Settings;
-use crate::wiring::{is_open_to_others, open_parts};
+use crate::wiring::{is_open_to_others, open_parts, store_options};
 
 /// The beginning of 2025. This software did not exist before, so a clock that shows an earlier time is wrong.
 const LEAST_SECOND: i64 = 1_735_689_600;
@@ -67,7 +67,7 @@ pub async fn run(settings: &Settings, options: Options) -> Result<(), Failure> {
     let mut report = Report { is_json: options.is_json, problems: 0, findings: Vec::new() };
     report.tell("data folder", check_private(&settings.data_dir, "chmod 700"));
     report.tell("free space", check_space(&settings.data_dir));
-    report.tell("master key", check_key(settings));
+    report.tell("master key", check_key(settings).await);
     if let Some(path) = holdfast_store::sqlite_path(settings.database_url.reveal()).filter(|path| path.exists()) {
         report.tell("database files", check_database_files(&path));
         let elsewhere = path.parent().filter(|folder| !folder.starts_with(&settings.data_dir));
@@ -153,7 +153,7 @@ async fn look_inside(report: &mut Report, parts: &Parts, settings: &Settings, is
 fn explain(check: Check, is_running: bool) -> Result<String, String> {
     let fine = match check.name {
         "master_key" => "opens the database",
-        _ => "not running: no service works on this database at the moment",
+        _ => "not running: no worker works on this database at the moment",
     };
     match check.problem {
         Some(_) if check.name == "workers" && !is_running => Ok(fine.to_owned()),
@@ -198,10 +198,10 @@ async fn check_damage(app: &App) -> Result<String, String> {
 }
 
 /// Checks that the key can be read, by nobody else.
-fn check_key(settings: &Settings) -> Result<String, String> {
+async fn check_key(settings: &Settings) -> Result<String, String> {
     match &settings.master_key {
         MasterKeySource::Given(_) => Ok("from HOLDFAST_MASTER_KEY".to_owned()),
-        MasterKeySource::File(path) if !path.exists() && has_database(settings) => Err(format!(
+        MasterKeySource::File(path) if !path.exists() && has_installation(settings).await => Err(format!(
             "{} is missing, and nothing else opens the secrets of the database; put back the copy that belongs to it, \
              or set HOLDFAST_MASTER_KEY_FILE to where it is",
             path.display()
@@ -214,8 +214,12 @@ fn check_key(settings: &Settings) -> Result<String, String> {
     }
 }
 
-fn has_database(settings: &Settings) -> bool {
-    holdfast_store::sqlite_path(settings.database_url.reveal()).is_none_or(|path| path.exists())
+/// Whether there is a database with something in it. One that cannot be opened is told of by another check.
+async fn has_installation(settings: &Settings) -> bool {
+    match holdfast_store::sqlite_path(settings.database_url.reveal()) {
+        Some(path) => path.exists(),
+        None => holdfast_store::is_new(&store_options(settings, Migrations::Never)).await.is_ok_and(|is_new| !is_new),
+    }
 }
 
 /// Checks that the path exists and that only its owner can read it.

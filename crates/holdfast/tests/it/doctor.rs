@@ -126,7 +126,7 @@ async fn a_rehearsal_of_a_recovery_finds_no_problem() {
     for command in [&["doctor", "--offline"][..], &["doctor"]] {
         let said = spare.succeed(command, "");
         for name in ["scheduler", "workers"] {
-            let expected = format!("ok       {name}: not running: no service works on this database at the moment");
+            let expected = format!("ok       {name}: not running: no worker works on this database at the moment");
             assert!(said.contains(&expected), "{said}");
         }
         assert!(said.contains("ok       secrets: all of 1 tasks, 1 servers and 1 destinations readable"), "{said}");

@@ -33,12 +33,13 @@ async fn wait_for(client: &Client, status: u16, expected: &str) {
 }
 
 #[track_caller]
-fn assert_doctor(installation: &Installation, expected: &str) {
+fn assert_doctor(installation: &Installation, expected: &str) -> String {
     let output = installation.run(&["doctor", "--offline"], "");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     let problem = said.lines().find(|line| line.starts_with("PROBLEM  database")).unwrap_or_default();
     assert!(problem.contains(expected), "{expected:?} is not named: {said}");
+    said
 }
 
 fn token(installation: &Installation) -> String {

@@ -93,6 +93,19 @@ async fn a_postgresql_that_refuses_connections_is_named_and_the_service_recovers
     assert_doctor(&installation, "PostgreSQL does not have the database");
     administer(&format!("{name}_away"), format!("ALTER DATABASE {name}_away RENAME TO {name}")).await;
     wait_for(&client, 200, "ok").await;
+    // An empty database in place of ours.
+    administer(name, format!("ALTER DATABASE {name} RENAME TO {name}_away")).await;
+    administer(name, format!("CREATE DATABASE {name}")).await;
+    wait_for(&client, 503, "the database does not contain an installation").await;
+    let key = installation.data_dir().join("master.key");
+    let kept = key.with_extension("kept");
+    std::fs::rename(&key, &kept).unwrap();
+    let said = assert_doctor(&installation, "");
+    assert!(!said.contains("put back the copy that belongs to it"), "an empty database needs no old key: {said}");
+    std::fs::rename(&kept, &key).unwrap();
+    administer(name, format!("DROP DATABASE {name}")).await;
+    administer(&format!("{name}_away"), format!("ALTER DATABASE {name}_away RENAME TO {name}")).await;
+    wait_for(&client, 200, "ok").await;
     // Any password is right on this server, but not any user.
     let url = with_user.database_url.take().unwrap();
     with_user.database_url = Some(url.replace("holdfast@", "nobody@"));
