@@ -134,6 +134,7 @@ fn with_outlook(run: RunResource, outlook: &Outlook) -> RunResource {
         retry_run_id: outlook.retried_by.map(|id| id.0),
         waiting_for: outlook.waits_for.map(|what| match what {
             WaitsFor::Worker => "worker",
+            WaitsFor::DrainEnd => "drain",
             WaitsFor::MaintenanceEnd => "maintenance",
         }),
         ..run

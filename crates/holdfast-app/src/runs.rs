@@ -11,7 +11,8 @@ use holdfast_store::{DbTime, Listing, restores};
 
 use crate::refusal::Conflict;
 use crate::run_output::{with_output, with_outputs};
-use crate::worker_checks::has_worker;
+pub use crate::worker_checks::WaitsFor;
+use crate::worker_checks::Workers;
 use crate::{App, AppError, Caller, Resource, Result, cancellation, maintenance, tasks};
 
 /// Restores, verifications and inventories, each with its output.
@@ -50,22 +51,13 @@ pub struct Outlook {
     pub waits_for: Option<WaitsFor>,
 }
 
-/// Why a queued run does not start, apart from other runs before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitsFor {
-    /// No worker has reported for minutes.
-    Worker,
-    /// Nothing starts during maintenance.
-    MaintenanceEnd,
-}
-
 pub async fn outlook(app: &App, run: &RunRow) -> Result<Outlook> {
     let mut tx = app.store.read().await?;
     if run.status == RunStatus::Queued {
         let waits_for = if maintenance::find(&mut tx, app.now()).await?.is_some() {
             Some(WaitsFor::MaintenanceEnd)
         } else {
-            (!has_worker(&mut tx, app.now()).await?).then_some(WaitsFor::Worker)
+            Workers::find(&mut tx, app.now()).await?.hold_up_runs()
         };
         return Ok(Outlook { waits_for, ..Outlook::default() });
     }

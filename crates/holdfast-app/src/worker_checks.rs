@@ -11,6 +11,17 @@ use crate::{App, Result};
 /// Schedulers check every second; a slot that has waited for this long was seen by none.
 const LAG_SECS: i64 = 120;
 
+/// Why a queued run does not start, apart from other runs before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// No worker has reported for minutes.
+    Worker,
+    /// All workers were told to start nothing.
+    DrainEnd,
+    /// Nothing starts during maintenance.
+    MaintenanceEnd,
+}
+
 /// The workers that count as running, and when any worker was last heard from.
 pub(crate) struct Workers {
     pub(crate) living: Vec<WorkerRow>,
@@ -33,6 +44,14 @@ impl Workers {
 
     fn starts_runs(&self) -> bool {
         self.draining() < self.living.len()
+    }
+
+    /// What a queued run waits for, if no worker would start it.
+    pub(crate) fn hold_up_runs(&self) -> Option<WaitsFor> {
+        match self.living.is_empty() {
+            true => Some(WaitsFor::Worker),
+            false => (!self.starts_runs()).then_some(WaitsFor::DrainEnd),
+        }
     }
 
     /// Why nothing runs, if no worker counts as running.
@@ -84,12 +103,6 @@ pub(crate) async fn check(app: &App) -> Result<Vec<Check>> {
     let slot = figures::find_next_slot(&mut tx).await?;
     let late = slot.map_or(0, |at| seconds_since(now, at.0));
     Ok([found.check_scheduler(late), found.check()].into_iter().chain(found.tell_draining()).collect())
-}
-
-/// Whether a worker runs that starts runs.
-pub(crate) async fn has_worker(tx: &mut Tx, now: Timestamp) -> Result<bool> {
-    let found = Workers::find(tx, now).await?;
-    Ok(!found.living.is_empty() && found.starts_runs())
 }
 
 fn seconds_since(now: Timestamp, at: Timestamp) -> i64 {

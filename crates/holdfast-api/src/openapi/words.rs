@@ -40,7 +40,7 @@ fn of_responses() -> Vec<Words> {
         ("VerificationResource", "status", Verification::WORDS.to_vec()),
         ("RunResource", "kind", runs),
         ("RunResource", "status", RunStatus::WORDS.to_vec()),
-        ("RunResource", "waiting_for", vec!["worker", "maintenance"]),
+        ("RunResource", "waiting_for", vec!["worker", "drain", "maintenance"]),
         ("LogResource", "status", RunStatus::WORDS.to_vec()),
         ("LogResource", "trigger", Trigger::WORDS.to_vec()),
         ("DestinationResource", "type", DestinationKind::WORDS.to_vec()),

@@ -70,7 +70,7 @@ pub async fn until_some<T>(
             return Ok(found);
         }
         if deadline.check("").is_err() {
-            return Err(Failure::timed_out("there was no result in time; is a worker running?"));
+            return Err(Failure::timed_out("there was no result in time; is a worker running, and no maintenance on?"));
         }
         tokio::time::sleep(deadline.shorten(LOOK_EVERY)).await;
     }
@@ -193,6 +193,9 @@ impl Obstacle {
     fn look(&mut self, id: i64, waiting_for: &Value, bar: &Bar) {
         let why = match waiting_for.as_str() {
             Some("worker") => "no worker is running, so nothing starts; start `holdfast serve` or `holdfast worker`",
+            Some("drain") => {
+                "all workers were told to start no runs; `holdfast drain show` lists them, `holdfast drain off NAME` ends it"
+            }
             Some("maintenance") => "nothing starts during maintenance; `holdfast maintenance show` tells until when",
             Some(_) | None => {
                 self.since = None;
