@@ -98,6 +98,9 @@ impl Client {
         if !["http", "https"].contains(&base.scheme()) {
             return Err(wrong(format!("{url} must begin with https:// or http://")));
         }
+        if base.path() != "/" || base.query().is_some() || base.fragment().is_some() {
+            return Err(wrong(format!("{url} must end after the name or port: the service adds /api itself")));
+        }
         // A redirect could send the token to someone else.
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)

@@ -19,9 +19,12 @@ pub async fn export(client: &Client) -> Result<String> {
         let rows = client.list(kind.path, &[]).await?;
         for row in &rows {
             let (Some(id), Some(label)) = (row["id"].as_i64(), row["label"].as_str()) else { continue };
-            if labels.iter().any(|((name, _), other)| *name == kind.name && other == label) {
-                let problem = format!("several {} are called {label:?}; rename them first", kind.name);
-                return Err(ClientError::Settings(problem));
+            if let Some(((_, first), _)) =
+                labels.iter().find(|((name, _), other)| *name == kind.name && *other == label)
+            {
+                let problem =
+                    format!("several {} are called {label:?}, such as {first} and {id}; rename them first", kind.name);
+                return Err(ClientError::Ambiguous(problem));
             }
             labels.insert((kind.name, id), label.to_owned());
         }

@@ -105,8 +105,9 @@ impl Found {
         Ok(())
     }
 
-    /// Refuses resources of a kind that refer to each other in a circle, which none of them could be the first of.
-    fn check_loops(&self, wanted: &Wanted) -> Result<()> {
+    /// Refuses resources of a kind that refer to each other in a circle, which none of them could be the first of, and
+    /// chains of them, which no service accepts.
+    fn check_loops_and_chains(&self, wanted: &Wanted) -> Result<()> {
         for (Section { kind, items, .. }, rows) in wanted.0.iter().zip(&self.rows) {
             let Some(link) = kind.links.iter().find(|link| link.kind == kind.name) else { continue };
             let of_service = |label: &str| {
@@ -122,10 +123,18 @@ impl Found {
                 Some(_) | None => of_service(label),
             };
             for item in items {
-                let Some(path) = find_loop(&item.label, next) else { continue };
-                let path: Vec<String> = path.iter().map(|label| format!("{label:?}")).collect();
-                let text = format!("{} of these {} is a loop: {}", link.field, kind.name, path.join(" -> "));
-                return Err(wrong(text));
+                if let Some(path) = find_loop(&item.label, next) {
+                    let path: Vec<String> = path.iter().map(|label| format!("{label:?}")).collect();
+                    let text = format!("{} of these {} is a loop: {}", link.field, kind.name, path.join(" -> "));
+                    return Err(wrong(text));
+                }
+                let Some(first) = next(&item.label) else { continue };
+                if let Some(second) = next(first) {
+                    let subject = format!("{} {:?}: {} is {first:?}", kind.one, item.label, link.field);
+                    return Err(wrong(format!(
+                        "{subject}, which has one itself: {second:?}; chains are not supported"
+                    )));
+                }
             }
         }
         Ok(())
@@ -177,7 +186,7 @@ impl Plan {
         let mut found = Found::fetch(client).await?;
         found.rename(&wanted)?;
         found.check_links(&wanted)?;
-        found.check_loops(&wanted)?;
+        found.check_loops_and_chains(&wanted)?;
         let ids = std::mem::take(&mut found.ids);
         let plan = Self {
             steps: Vec::new(),

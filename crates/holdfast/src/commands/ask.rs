@@ -30,7 +30,12 @@ pub fn secret(question: &str, file: Option<&Path>) -> Result<Secret, Failure> {
         }
         None => {
             let mut line = String::new();
-            std::io::stdin().read_line(&mut line).map_err(unread)?;
+            if std::io::stdin().read_line(&mut line).map_err(unread)? == 0 {
+                let what = question.to_lowercase();
+                return Err(Failure::settings(format!(
+                    "standard input is empty, but the {what} is expected in its first line"
+                )));
+            }
             line
         }
     };

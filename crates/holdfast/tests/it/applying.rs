@@ -109,15 +109,21 @@ async fn a_destination_that_holds_backups_stays_and_the_plan_says_why() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_done_is_told_when_the_rest_is_refused() {
     let at = Elsewhere::new().await;
-    // That the second of them is no jump host shows when it exists.
     let server = |label: &str, more: &str| format!("  - {{label: {label}, host: 192.0.2.1, username: u{more}}}\n");
+    // A chain of jump servers is refused before anything is done.
     let chain = [server("a", ""), server("b", ", jump_server: a"), server("c", ", jump_server: b")];
     write(&at, &format!("remote_servers:\n{}", chain.concat()));
+    let (code, said) = at.apply(&["--yes"]);
+    assert!(code == 2 && said.contains("jump_server is \"b\", which has one itself: \"a\""), "{said}");
+    write(&at, &format!("remote_servers:\n{}{}", server("b", ""), server("c", ", jump_server: b")));
+    assert_eq!(at.apply(&["--yes"]).0, 0);
+    // That `b` cannot be behind another one, because `c` is behind it, shows when `a` exists.
+    write(&at, &format!("remote_servers:\n{}{}", server("a", ""), server("b", ", jump_server: a")));
     assert_eq!(at.apply(&["--check"]).0, 14);
     let (code, plan, _) = apply_json(&at, &["--yes"]);
-    assert_eq!((code, results(&plan)), (17, vec![("a", "done"), ("b", "done"), ("c", "planned")]), "{plan:#}");
+    assert_eq!((code, results(&plan)), (17, vec![("a", "done"), ("b", "planned")]), "{plan:#}");
     assert_eq!((&plan["not_attempted"], &plan["is_applied"]), (&json!(1), &json!(false)));
-    assert!(plan["steps"][2]["refusal"].as_str().unwrap().contains("jump server"), "{plan:#}");
+    assert!(plan["steps"][1]["refusal"].as_str().unwrap().contains("jump server"), "{plan:#}");
     let (code, said) = at.apply(&["--yes"]);
     assert!(code == 17 && said.contains("Nothing was changed."), "{said}");
 }
