@@ -55,7 +55,7 @@ pub(crate) struct TaskResource {
     updated_at: String,
 }
 
-/// How the last run of the task ended. Cancelled runs do not count.
+/// How the last run of the task ended. Cancelled runs do not count, and imports bring no runs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct LastRunResource {
     /// The log of the run, which may have been deleted since.

@@ -121,6 +121,8 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
     app.audit_changes(&mut tx, caller, AuditAction::BackupTaskUpdated, &named(id, &current.label), &changes).await?;
     if let Some(is_paused) = pauses {
         set_paused(app, caller, &mut tx, id, is_paused).await?;
+    } else if draft.is_paused == Some(true) {
+        keep_paused(&mut tx, &before.row).await?;
     }
     finish(app, caller, tx, id, &draft).await
 }
@@ -204,15 +206,22 @@ pub async fn rotate_trigger(app: &App, caller: &Caller, id: TaskId) -> Result<Se
     Ok(secret)
 }
 
+/// A task that was paused with all others stays paused when they are resumed, if its owner wants it paused, too.
+async fn keep_paused(tx: &mut Tx, row: &TaskRow) -> Result<()> {
+    if row.paused_together {
+        tasks::update_paused_together(tx, row.id, false).await?;
+    }
+    Ok(())
+}
+
 /// A paused task has no next run. Pausing it again changes nothing.
 pub async fn pause(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     if row.paused_at.is_none() {
         set_paused(app, caller, &mut tx, id, true).await?;
-    } else if row.paused_together {
-        // Its owner wants it paused, too.
-        tasks::update_paused_together(&mut tx, id, false).await?;
+    } else {
+        keep_paused(&mut tx, &row).await?;
     }
     reread(caller, tx, id).await
 }

@@ -153,6 +153,10 @@ fn summary(report: &RestoreReport) -> String {
     match report.counted {
         Counted { restored: 0, kept: 0, skipped: 0 } => format!("Restored {read}."),
         Counted { kept: 0, skipped: 0, .. } => format!("Restored {restored} entries {read}."),
+        Counted { restored: 0, kept: 1.., .. } => format!(
+            "Restored no entries {read}; {kept} existed and were kept, {skipped} were skipped. To replace what exists, \
+             restore with overwrite."
+        ),
         _ => format!("Restored {restored} entries {read}; {kept} existed and were kept, {skipped} were skipped."),
     }
 }

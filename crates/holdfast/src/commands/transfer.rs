@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_app::transfer::{self, Destination, Document, FOLDER, ImportOptions};
-use holdfast_app::{AppError, audit_log, people};
+use holdfast_app::{AppError, accounts, audit_log, people};
 use holdfast_core::characters::stored_line;
 use holdfast_core::destination::sftp::is_fingerprint;
 use holdfast_core::destination::{DestinationSpec, S3Settings, SftpDestination};
@@ -144,15 +144,23 @@ pub async fn import(settings: &Settings, file: &Path, how: &ImportArguments, pri
     let manner = ImportOptions { keep_ids: transfer::is_empty(&app).await?, is_paused: *is_paused };
     let taken = transfer::import(&app, &origin(), &document, manner).await?;
     let has_administrator = people::has_administrator(&app).await?;
+    let is_registration_open = accounts::is_registration_open(&app).await?;
     app.store.close().await;
     if printer.is_json {
         let (rows, administrators) = (document.counts(), document.administrators());
-        say!("{:#}", json!({"rows": rows, "administrators": administrators, "kept_ids": manner.keep_ids}));
+        let told = json!({"rows": rows, "administrators": administrators, "kept_ids": manner.keep_ids,
+            "is_registration_open": is_registration_open});
+        say!("{told:#}");
         return Ok(());
     }
     say!("Imported {}.", summary(&document.counts()));
     tell_administrators(&document);
     tell_of_no_administrator(has_administrator);
+    if is_registration_open {
+        say!(
+            "Registration is open: anybody who reaches this service can make an account. Administration changes that."
+        );
+    }
     if !manner.keep_ids {
         say!(
             "This installation was already in use, so tasks and other items have new ids: check scripts and \
