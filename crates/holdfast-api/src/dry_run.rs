@@ -42,7 +42,7 @@ pub(crate) fn describe(response: &mut Response, dry_run: &DryRun) {
     if !response.status().is_success() {
         return;
     }
-    let DryRunReport { version, changed, passwords_behind } = dry_run.report();
+    let DryRunReport { version, changed, passwords_behind, may_be_guessing: _ } = dry_run.report();
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.remove(header::ETAG);

@@ -6,7 +6,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use holdfast_app::{AppError, Caller, Context, Credential, DryRun, Origin, authenticate, require_scope};
+use holdfast_app::{
+    AppError, Caller, Context, Credential, DryRun, Origin, authenticate, record_guessing, require_scope,
+};
 use holdfast_core::rate::Decision;
 
 use crate::access::Access;
@@ -69,13 +71,17 @@ async fn admitted(route: &Guarded, asked: Result<bool, ApiError>, mut request: R
             caller.expected = expected(request.method(), request.headers());
             let (user, actor) = (caller.user, caller.origin.actor.clone());
             caller.dry_run = dry_run.clone().filter(|_| *has_dry_run);
+            let asking = caller.clone();
             request.extensions_mut().insert(caller);
             match dry_run.filter(|_| *has_dry_run) {
                 // It can be repeated as it is, so it takes no key.
                 Some(dry_run) => {
                     let mut response = next.run(request).await;
                     dry_run::describe(&mut response, &dry_run);
-                    response
+                    match record_guessing(&api.app, &asking, &dry_run).await {
+                        Ok(()) => response,
+                        Err(error) => ApiError::from(error).into_response(),
+                    }
                 }
                 None => idempotency::once(api, (user, &actor), request, next).await,
             }

@@ -34,7 +34,11 @@ pub(crate) async fn once(api: &Api, caller: (UserId, &str), request: Request, ne
 }
 
 fn key(headers: &HeaderMap, method: &Method) -> Result<Option<String>, ApiError> {
-    let Some(value) = headers.get(KEY).filter(|_| *method == Method::POST) else { return Ok(None) };
+    let mut values = headers.get_all(KEY).iter().filter(|_| *method == Method::POST);
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(ApiError::BadRequest("The header Idempotency-Key must be given once.".to_owned()));
+    }
     let key = value.to_str().ok().map(str::trim).filter(|key| !key.is_empty() && key.len() <= LONGEST_KEY);
     let invalid = || ApiError::BadRequest("The Idempotency-Key must have 1 to 255 visible characters.".to_owned());
     key.map(|key| Some(key.to_owned())).ok_or_else(invalid)

@@ -305,9 +305,15 @@ fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
         headers.insert("X-RateLimit-Limit", header("Requests that can be made at once", "integer"));
         headers.insert("X-RateLimit-Remaining", header("Requests that can still be made at once", "integer"));
     }
-    if route.has_dry_run() && status < 300 {
-        let optional = |about: &str| json!({ "description": about, "required": false, "schema": { "type": "string" } });
+    let optional = |about: &str| json!({ "description": about, "required": false, "schema": { "type": "string" } });
+    if route.body.is_some() {
+        let about = "`handling=strict` if unknown fields were refused, as `Prefer` asked";
+        headers.insert("Preference-Applied", optional(about));
+    }
+    if route.has_dry_run() {
         headers.insert("Holdfast-Dry-Run", optional("`true` if this was a dry run"));
+    }
+    if route.has_dry_run() && status < 300 {
         if !route.creates_resource() && route.body.is_some() {
             headers.insert("Holdfast-Changes", optional("The fields that an update would change, for a dry run"));
             let about =

@@ -60,6 +60,8 @@ pub struct App {
     pub(crate) denials: Limiter<(LimitKey, Scope)>,
     /// Secrets that a dry run found to differ, by user.
     pub(crate) differences: Limiter<i64>,
+    /// Entries of the audit log about many such differences, by user.
+    pub(crate) guesses: Limiter<i64>,
     pub(crate) hasher: Hasher,
     pub(crate) last_checks: LastChecks,
     pub(crate) event_streams: Places,
@@ -83,6 +85,7 @@ impl App {
             sign_ins: Limiter::default(),
             denials: Limiter::default(),
             differences: Limiter::default(),
+            guesses: Limiter::default(),
             hasher: Hasher::default(),
             last_checks: LastChecks::default(),
             event_streams: Places::new(EVENT_STREAMS),

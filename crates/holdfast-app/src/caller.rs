@@ -52,6 +52,8 @@ pub struct DryRunReport {
     pub changed: Option<Vec<String>>,
     /// The servers behind one that moves, whose database passwords would be removed.
     pub passwords_behind: Vec<ServerId>,
+    /// As many secrets were compared with the stored ones, and differed, as somebody needs who guesses.
+    pub may_be_guessing: bool,
 }
 
 impl DryRun {

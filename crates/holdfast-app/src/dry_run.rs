@@ -1,5 +1,6 @@
 //! Dry runs: a use case does all that it does otherwise, and its transaction is rolled back instead of committed.
 
+use holdfast_core::audit::AuditAction;
 use holdfast_core::changes::Changes;
 use holdfast_core::ids::ServerId;
 use holdfast_core::rate::Quota;
@@ -9,13 +10,15 @@ use holdfast_store::labels::{self, Labelled};
 use holdfast_store::{StoreError, Tx};
 
 use crate::access::{Owned, version};
-use crate::caller::{Caller, Expected};
+use crate::caller::{Caller, DryRun, Expected};
 use crate::refusal::Conflict;
 use crate::{App, AppError, Result};
 
 /// How many secrets may be found to differ from the stored ones: enough for files with hundreds of rotated secrets, and
 /// too few to guess one by trying.
 const DIFFERENCES: Quota = Quota::per_second(1, 1000);
+/// The audit log tells of an attempt at guessing once a minute, not once for each guess.
+const GUESSES: Quota = Quota::per_minute(1);
 
 /// A secret of a request, and the stored one.
 pub(crate) struct SecretPair<'a> {
@@ -58,15 +61,12 @@ pub(crate) fn note_update(
     for pair in secrets.iter().filter(|pair| pair.given.set().is_some()) {
         // Before the comparison: a refusal must not tell whether the guess was right.
         let decision = app.differences.take(caller.user.0, DIFFERENCES, app.now());
+        if decision.remaining == 0 {
+            dry_run.write(|report| report.may_be_guessing = true);
+        }
         if !decision.allowed {
             let (limit, retry_after_secs) = (decision.limit, decision.retry_after_secs);
             return Err(AppError::TooManyRequests { limit, retry_after_secs });
-        }
-        if decision.remaining == 0 {
-            tracing::warn!(
-                user = caller.user.0,
-                "dry runs have compared many secrets that differ from the stored ones"
-            );
         }
         if pair.is_same() {
             app.differences.give_back(&caller.user.0, DIFFERENCES);
@@ -76,6 +76,20 @@ pub(crate) fn note_update(
     let changed = changes.clone().without(&same).fields().into_iter().map(str::to_owned).collect();
     dry_run.write(|report| (report.version, report.changed) = (Some(version(row)), Some(changed)));
     Ok(())
+}
+
+/// Writes to the audit log that the dry runs of a user may be guesses at a secret. Nothing that a dry run itself writes
+/// stays.
+pub async fn record_guessing(app: &App, caller: &Caller, dry_run: &DryRun) -> Result<()> {
+    let is_recent = || !app.guesses.take(caller.user.0, GUESSES, app.now()).allowed;
+    if !dry_run.report().may_be_guessing || is_recent() {
+        return Ok(());
+    }
+    tracing::warn!(user = caller.user.0, "dry runs have compared many secrets that differ from the stored ones");
+    let mut tx = app.store.begin().await?;
+    let detail = format!("over {} of them differed from the stored ones", DIFFERENCES.burst - 1);
+    app.audit(&mut tx, caller, AuditAction::SecretsCompared, &detail).await?;
+    Ok(tx.commit().await?)
 }
 
 /// Records for the response of a dry run which other servers would lose their database password.

@@ -56,6 +56,7 @@ pub use authentication::{authenticate, is_accepted, require_scope};
 pub use backup_reader::{BackupReader, Download, EntryItem, Part};
 pub use caller::{Caller, Context, Credential, DryRun, DryRunReport, Expected, LimitKey, Origin};
 pub use checks::Check;
+pub use dry_run::record_guessing;
 pub use error::{AppError, Outage, OutageCause, Resource};
 pub use mailer::{Mail, Mailer};
 pub use places::{Place, Places, Sharing};

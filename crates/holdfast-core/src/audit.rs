@@ -71,6 +71,7 @@ string_enum! {
         TagCreated = "tag.created",
         TagUpdated = "tag.updated",
         TagDeleted = "tag.deleted",
+        SecretsCompared = "secrets.compared",
         InstallationExported = "installation.exported",
         InstallationImported = "installation.imported",
         MasterKeyRotated = "master_key.rotated",

@@ -123,7 +123,7 @@ impl FieldSpec {
     }
 
     pub const fn secret(name: &'static str, max_chars: usize) -> Self {
-        Self::new(name, FieldKind::Secret { min_chars: 0, max_chars, pattern: None })
+        Self::new(name, FieldKind::Secret { min_chars: 1, max_chars, pattern: None })
     }
 
     pub const fn about(self, about: &'static str) -> Self {

@@ -29,7 +29,6 @@ const USERNAME: FieldSpec = FieldSpec::line("username", limits::TEXT_CHARS)
     .requires_secrets()
     .shown_at("/connection/username");
 pub const PORT: FieldSpec = FieldSpec::integer("port", 1, 65535)
-    .not_null()
     .default_to(DefaultValue::Integer(DEFAULT_PORT))
     .requires_secrets()
     .shown_at("/connection/port");

@@ -977,6 +977,7 @@ action-notification-stream-credentials-set = Adresse eines Kanals gesetzt
 action-tag-created = Schlagwort angelegt
 action-tag-updated = Schlagwort geändert
 action-tag-deleted = Schlagwort gelöscht
+action-secrets-compared = Viele Geheimnisse mit den gespeicherten verglichen
 action-installation-exported = Installation exportiert
 action-installation-imported = Installation importiert
 action-master-key-rotated = Hauptschlüssel ersetzt

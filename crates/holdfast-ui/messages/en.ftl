@@ -936,6 +936,7 @@ action-notification-stream-credentials-set = Address of a stream set
 action-tag-created = Tag created
 action-tag-updated = Tag changed
 action-tag-deleted = Tag deleted
+action-secrets-compared = Many secrets compared with the stored ones
 action-installation-exported = Installation exported
 action-installation-imported = Installation imported
 action-master-key-rotated = Master key replaced

@@ -332,7 +332,10 @@ fn describe_metrics() {
     describe_histogram!("holdfast_run_duration_seconds", "Duration of runs.");
     describe_counter!("holdfast_run_bytes_read_total", "Bytes that runs read.");
     describe_counter!("holdfast_run_bytes_stored_total", "Bytes that runs stored.");
-    describe_counter!("holdfast_leases_lost_total", "Runs whose worker stopped responding without having been told to stop.");
+    describe_counter!(
+        "holdfast_leases_lost_total",
+        "Runs whose worker stopped responding without having been told to stop."
+    );
     describe_counter!("holdfast_tasks_paused_after_losses_total", "Tasks paused because their workers were lost.");
     describe_counter!("holdfast_backups_damaged_total", "Backups found damaged or missing.");
     describe_counter!("holdfast_notices_total", "Messages sent, by result.");

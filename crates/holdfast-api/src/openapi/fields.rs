@@ -72,9 +72,14 @@ fn schema(field: &FieldSpec, about: &str) -> Value {
     match field.kind {
         FieldKind::Line { min_chars, max_chars, pattern } | FieldKind::Secret { min_chars, max_chars, pattern } => {
             set("maxLength", json!(max_chars));
-            if let Some(pattern) = pattern {
-                set("pattern", json!(pattern));
-            }
+            match pattern {
+                // An empty line clears the field, as null does.
+                Some(pattern) if field.is_nullable && !field.is_secret() => {
+                    set("pattern", json!(format!("^$|{pattern}")))
+                }
+                Some(pattern) => set("pattern", json!(pattern)),
+                None => None,
+            };
             if min_chars > 0 {
                 set("minLength", json!(min_chars));
             }

@@ -183,6 +183,12 @@ on_both_engines! {
         }
         let right = try_out(&user.client, Method::PATCH, &server, json!({"database_password": "hunter2"})).await;
         assert_eq!(right.status, 429, "a refusal does not tell whether the guess was right");
+        let told = |events: &Value| {
+            let actions = events["data"].as_array().unwrap().iter().map(|event| event["action"].clone());
+            actions.filter(|action| action == "secrets.compared").count()
+        };
+        let events = user.client.get("/api/audit-events").await.expect(200);
+        assert_eq!(told(&events), 1, "once, not with every guess: {events:#}");
         let refused = try_out(&user.client, Method::PATCH, &server, json!({"database_password": "guess"})).await;
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.text);
         app.clock.advance_secs(1);

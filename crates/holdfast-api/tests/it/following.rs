@@ -74,6 +74,9 @@ on_both_engines! {
         for bad in ["", " ", &"x".repeat(256)] {
             post_with(&user.client, bad, "/api/tags", &body).await.expect(400);
         }
+        let request = user.client.request(Method::POST, "/api/tags").bearer_auth(user.client.token());
+        let request = request.header("Idempotency-Key", "k4").header("Idempotency-Key", "k5").body(body.to_string());
+        user.client.finish(request).await.expect(400);
 
         let path = format!("/api/backup-tasks/{}/run", user.task().await);
         let run = post_with(&user.client, "k3", &path, &Value::Null).await;

@@ -27,16 +27,10 @@ const ANY_S3: &[&str] = &["s3", "custom_s3"];
 const ABOUT_KEYS: &str = "Needed for `s3` and `custom_s3`. Never returned. An update keeps it when it is left out; a \
      change of the endpoint, region,\nbucket or path style needs both keys in the same request.";
 
-const ACCESS_KEY: FieldSpec = FieldSpec::secret("s3_access_key", limits::SECRET_CHARS)
-    .min_chars(1)
-    .about(ABOUT_KEYS)
-    .not_null()
-    .only_if("type", ANY_S3);
-const SECRET_KEY: FieldSpec = FieldSpec::secret("s3_secret_key", limits::SECRET_CHARS)
-    .min_chars(1)
-    .about(ABOUT_KEYS)
-    .not_null()
-    .only_if("type", ANY_S3);
+const ACCESS_KEY: FieldSpec =
+    FieldSpec::secret("s3_access_key", limits::SECRET_CHARS).about(ABOUT_KEYS).not_null().only_if("type", ANY_S3);
+const SECRET_KEY: FieldSpec =
+    FieldSpec::secret("s3_secret_key", limits::SECRET_CHARS).about(ABOUT_KEYS).not_null().only_if("type", ANY_S3);
 const BUCKET: FieldSpec = FieldSpec::line("s3_bucket_name", 63)
     .min_chars(3)
     .about("Needed for `s3` and `custom_s3`. Cannot change while the destination holds backups.")

@@ -35,7 +35,6 @@ const HOST: FieldSpec = FieldSpec::line("sftp_host", limits::TEXT_CHARS)
     .shown_at("/sftp_host");
 const PORT: FieldSpec = FieldSpec::integer("sftp_port", 1, 65535)
     .about("Defaults to 22.")
-    .not_null()
     .default_to(DefaultValue::Integer(DEFAULT_PORT))
     .only_if("type", SFTP)
     .requires_secrets()
