@@ -7,21 +7,25 @@ use holdfast_store::{Tx, tasks};
 
 use crate::{App, Result};
 
-pub(crate) async fn cancel(app: &App, tx: &mut Tx, run: &RunRow) -> Result<()> {
+/// Returns false if the run has ended.
+pub(crate) async fn cancel(app: &App, tx: &mut Tx, run: &RunRow) -> Result<bool> {
     let now = app.now();
     if !runs::cancel_queued(tx, run.id, now).await? {
-        runs::request_cancel(tx, run.id, now).await?;
-    } else if let Some(task) = run.subject.backup_of() {
+        return Ok(runs::request_cancel(tx, run.id, now).await?);
+    }
+    if let Some(task) = run.subject.backup_of() {
         tasks::update_last_run(tx, task, run.id, (RunStatus::Cancelled, None), 0, now).await?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Cancels everything of a user's that is queued or running.
 pub(crate) async fn cancel_all(app: &App, tx: &mut Tx, owner: UserId) -> Result<Vec<RunId>> {
-    let live = runs::list_live(tx, owner).await?;
-    for run in &live {
-        cancel(app, tx, run).await?;
+    let mut cancelled = Vec::new();
+    for run in runs::list_live(tx, owner).await? {
+        if cancel(app, tx, &run).await? {
+            cancelled.push(run.id);
+        }
     }
-    Ok(live.into_iter().map(|run| run.id).collect())
+    Ok(cancelled)
 }

@@ -2,18 +2,19 @@
 
 use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::RestoreDraft;
+use holdfast_core::changes::named;
 use holdfast_core::ids::RunId;
 use holdfast_core::page::Page;
 use holdfast_core::run::RunStatus;
 use holdfast_store::due::{self, SecondAttempt};
 use holdfast_store::runs::{self, RunFilter, RunRow};
-use holdfast_store::{DbTime, Listing, restores};
+use holdfast_store::{DbTime, Listing, restores, tasks};
 
 use crate::refusal::Conflict;
 use crate::run_output::{with_output, with_outputs};
 pub use crate::worker_checks::WaitsFor;
 use crate::worker_checks::Workers;
-use crate::{App, AppError, Caller, Resource, Result, cancellation, maintenance, tasks};
+use crate::{App, AppError, Caller, Resource, Result, cancellation, maintenance};
 
 /// Restores, verifications and inventories, each with its output.
 pub async fn list_of_backups(app: &App, listing: &Listing, filter: &RunFilter) -> Result<Page<(RunRow, String)>> {
@@ -77,19 +78,24 @@ pub async fn tail(app: &App, caller: &Caller, id: RunId, lines: i64) -> Result<V
     Ok(runs::list_last_lines(&mut tx, id, lines).await?)
 }
 
-/// Cancels a restore or verification: at once while it is queued, through its worker once it runs.
+/// Cancels this run and no other one, even if its task has a new run by now: at once while it is queued, through its
+/// worker once it runs.
 pub async fn cancel(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let run = owned_run(caller, runs::find_long(&mut tx, id).await?)?;
-    if !run.is_live() {
+    // Locks the task before its run, as the end of a run does: different orders could deadlock.
+    let task = match run.subject.backup_of() {
+        Some(task) => tasks::find_locked(&mut tx, task).await?,
+        None => None,
+    };
+    if !cancellation::cancel(app, &mut tx, &run).await? {
         return Err(AppError::Conflict(Conflict::RunEnded));
     }
-    if let Some(task) = run.subject.backup_of() {
-        drop(tx);
-        return tasks::cancel(app, caller, task).await;
-    }
-    cancellation::cancel(app, &mut tx, &run).await?;
-    app.audit(&mut tx, caller, AuditAction::RunCancelled, &format!("{id} {}", run.kind().as_str())).await?;
+    let (action, detail) = match task {
+        Some(task) => (AuditAction::BackupTaskCancelled, named(task.id, &task.label)),
+        None => (AuditAction::RunCancelled, format!("{id} {}", run.kind().as_str())),
+    };
+    app.audit(&mut tx, caller, action, &detail).await?;
     Ok(tx.commit().await?)
 }
 

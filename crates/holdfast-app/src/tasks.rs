@@ -284,10 +284,13 @@ pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Opt
 pub async fn cancel(app: &App, caller: &Caller, id: TaskId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
-    let Some(run) = runs::find_live(&mut tx, id).await? else {
-        return Err(AppError::Conflict(Conflict::TaskNotRunning));
+    let is_cancelled = match runs::find_live(&mut tx, id).await? {
+        Some(run) => cancellation::cancel(app, &mut tx, &run).await?,
+        None => false,
     };
-    cancellation::cancel(app, &mut tx, &run).await?;
+    if !is_cancelled {
+        return Err(AppError::Conflict(Conflict::TaskNotRunning));
+    }
     app.audit(&mut tx, caller, AuditAction::BackupTaskCancelled, &named(id, &row.label)).await?;
     Ok(tx.commit().await?)
 }

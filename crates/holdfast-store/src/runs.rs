@@ -521,15 +521,15 @@ pub async fn cancel_queued(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<boo
     Ok(cancelled == 1)
 }
 
-/// Asks the worker that has the run to cancel it.
-pub async fn request_cancel(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<()> {
-    execute!(
+/// Asks the worker that has the run to cancel it. Returns false if no worker has it.
+pub async fn request_cancel(tx: &mut Tx, id: RunId, now: Timestamp) -> Result<bool> {
+    let requested = execute!(
         tx,
-        "UPDATE runs SET cancel_requested_at = COALESCE(cancel_requested_at, $1) WHERE id = $2",
+        "UPDATE runs SET cancel_requested_at = COALESCE(cancel_requested_at, $1) WHERE id = $2 AND status = 'running'",
         DbTime(now),
         id.0
     )?;
-    Ok(())
+    Ok(requested == 1)
 }
 
 pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use holdfast_app::refusal::Conflict;
 use holdfast_app::{AppError, Resource, logs, overview, runs, tasks};
 use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::run::{FailureCode, RunIds, RunKind, RunStatus};
@@ -277,14 +276,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
 
 pub(crate) async fn cancel(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
     let id = parse(&id)?;
-    let (run, _) = runs::show(&ui.app, &person.caller, id).await?;
-    if !run.is_live() {
-        return Err(AppError::Conflict(Conflict::RunEnded).into());
-    }
-    match run.subject.task() {
-        Some(task) => tasks::cancel(&ui.app, &person.caller, task).await?,
-        None => runs::cancel(&ui.app, &person.caller, id).await?,
-    }
+    runs::cancel(&ui.app, &person.caller, id).await?;
     Ok(done(&format!("/runs/{id}"), "cancelled"))
 }
 

@@ -1,7 +1,12 @@
-use holdfast_core::ids::TaskId;
+use std::time::Duration;
+
+use holdfast_core::ids::{RunId, TaskId};
+use holdfast_core::run::{RunSubject, Trigger};
+use holdfast_store::runs::{self, NewRun};
 use holdfast_store::tasks;
 use holdfast_testkit::{PASSWORD, TestApp, TestUser, on_both_engines};
 use serde_json::{Map, Value, json};
+use tokio::time::timeout;
 
 use crate::browser::{Browser, signed_in};
 
@@ -216,6 +221,34 @@ on_both_engines! {
         assert_eq!(browser.submit(&format!("{page}/delete"), &[("name", "wrong")]).await.status, 422);
         assert_eq!(browser.submit(&format!("{page}/delete"), &[("name", "other")]).await.status, 303);
         ada.client.get(&format!("/api/backup-tasks/{task}")).await.expect(404);
+    }
+
+    async fn cancelling_a_run_that_has_just_ended_leaves_the_next_one_alone(app: TestApp) {
+        let ada = app.user("ada").await;
+        let task = ada.task().await;
+        let mut browser = signed_in(&app, "ada").await;
+        let old = ada.client.act(&format!("/api/backup-tasks/{task}/run")).await.id(202);
+        browser.get(&format!("/runs/{old}")).await;
+        // The run ends, and the next one is queued, while the request waits for the task.
+        let mut tx = app.app.store.begin().await.unwrap();
+        tasks::find_locked(&mut tx, TaskId(task)).await.unwrap();
+        let path = format!("/runs/{old}/cancel");
+        let mut request = Box::pin(browser.submit(&path, &[]));
+        assert!(timeout(Duration::from_secs(1), &mut request).await.is_err(), "the request waits");
+        assert!(runs::cancel_queued(&mut tx, RunId(old), app.app.now()).await.unwrap());
+        let new = NewRun::new(ada.id, RunSubject::Backup(TaskId(task)), Trigger::Manual);
+        let new = runs::insert(&mut tx, &new, app.app.now()).await.unwrap().unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(request.await.status, 409);
+        let shown = async || ada.client.get(&format!("/api/runs/{new}")).await.data(200)["status"].clone();
+        assert_eq!(shown().await, "queued");
+        assert_eq!(browser.submit(&format!("/runs/{new}/cancel"), &[]).await.status, 303);
+        assert_eq!(shown().await, "cancelled");
+        let events = ada.client.get("/api/audit-events?per_page=100").await.data(200);
+        let newest = events.as_array().unwrap().last().unwrap();
+        assert_eq!(newest["action"], "backup_task.cancelled");
+        assert_eq!(newest["detail"], format!("{task} \"web files\""));
+        assert_eq!(browser.submit(&format!("/runs/{new}/cancel"), &[]).await.status, 409, "it has ended");
     }
 
     async fn a_hold_on_old_backups_is_shown_and_released_after_confirmation(app: TestApp) {
