@@ -104,6 +104,11 @@ impl StreamKind {
         }
     }
 
+    /// Whether streams of this type may have this token.
+    pub fn is_token(self, token: &str) -> bool {
+        self.token().is_some_and(|(_, is_good)| is_good(token))
+    }
+
     /// The name of the field of its token, for types that may have one.
     pub fn token_field(self) -> Option<&'static str> {
         self.token().map(|(field, _)| field.name)
@@ -111,7 +116,7 @@ impl StreamKind {
 }
 
 /// Pushover's user, group and application keys are 30 letters and digits.
-pub fn is_pushover_key(text: &str) -> bool {
+fn is_pushover_key(text: &str) -> bool {
     text.len() == 30 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 

@@ -94,10 +94,10 @@ pub(super) fn is_sound(table: &str, row: &Row) -> bool {
     let text = |column: &str| row.get(column).and_then(Value::as_str);
     match table {
         // A value of another kind would be sent to somebody else.
-        "notification_streams" => match (text("kind").and_then(StreamKind::parse), text("value_sealed")) {
-            (Some(kind), Some(value)) => kind.is_value(value),
-            (None, _) | (_, None) => true,
-        },
+        "notification_streams" => text("kind").and_then(StreamKind::parse).is_none_or(|kind| {
+            text("value_sealed").is_none_or(|value| kind.is_value(value))
+                && text("pushover_token_sealed").is_none_or(|token| kind.is_token(token))
+        }),
         _ => true,
     }
 }
@@ -108,6 +108,19 @@ mod tests {
 
     fn rows(rows: &Value) -> Vec<Row> {
         rows.as_array().unwrap().iter().map(|row| row.as_object().unwrap().clone()).collect()
+    }
+
+    #[test]
+    fn secrets_of_streams_fit_their_type() {
+        let is_sound = |kind: &str, value: &str, token: Option<&str>| {
+            let row = json!({"kind": kind, "value_sealed": value, "pushover_token_sealed": token});
+            is_sound("notification_streams", row.as_object().unwrap())
+        };
+        let (key, hook) = ("u".repeat(30), "https://hooks.example.org/x");
+        assert!(is_sound("pushover", &key, None) && is_sound("pushover", &key, Some(&key)));
+        assert!(is_sound("slack", hook, None));
+        assert!(!is_sound("pushover", hook, None) && !is_sound("pushover", &key, Some("short")));
+        assert!(!is_sound("slack", hook, Some(&key)), "it has no token");
     }
 
     #[test]

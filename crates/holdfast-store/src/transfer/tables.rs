@@ -12,7 +12,7 @@ use holdfast_core::schedule::{Frequency, TimeOfDay};
 use holdfast_core::server::{Connectivity, is_username};
 use holdfast_core::source::TaskKind;
 use holdfast_core::storage::Format;
-use holdfast_core::stream::{StreamKind, is_pushover_key};
+use holdfast_core::stream::StreamKind;
 use holdfast_core::tag::is_colour;
 use holdfast_core::user::is_password_hash;
 use serde_json::{Map, Value};
@@ -222,7 +222,7 @@ pub(super) const TABLES: &[Table] = &[
             ("search_label", ColumnKind::Word(checks::is_search_label)),
             ("kind", ColumnKind::Word(|text| StreamKind::parse(text).is_some())),
             ("value_sealed", ColumnKind::Sealed(checks::is_place)),
-            ("pushover_token_sealed", ColumnKind::Sealed(is_pushover_key)),
+            ("pushover_token_sealed", ColumnKind::Sealed(checks::is_secret)),
             ("on_success", ColumnKind::Bool),
             ("on_failure", ColumnKind::Bool),
             ("last_test_succeeded", ColumnKind::Bool),
