@@ -119,7 +119,8 @@ mod tests {
             for has_name in [true, false] {
                 let content = Content::of_database(*engine, has_name);
                 assert_eq!(content.database_engine(), Some(*engine));
-                assert_eq!(content.is_whole_server(), !has_name && !engine.is_file(), "{content:?}");
+                let is_one = engine.is_file() || (has_name && engine.has_names());
+                assert_eq!(content.is_whole_server(), !is_one, "{content:?}");
             }
         }
     }

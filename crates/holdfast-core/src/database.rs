@@ -14,6 +14,23 @@ impl DatabaseEngine {
         }
     }
 
+    /// Whether a server can have several databases, told apart by their names. A backup of an engine without names is
+    /// that of a file or of a whole server.
+    pub fn has_names(self) -> bool {
+        match self {
+            Self::Mysql | Self::Postgresql => true,
+            Self::Sqlite => false,
+        }
+    }
+
+    /// Whether a backup can leave out tables.
+    pub fn has_tables(self) -> bool {
+        match self {
+            Self::Mysql | Self::Postgresql => true,
+            Self::Sqlite => false,
+        }
+    }
+
     /// The product name, for display.
     pub fn human(self) -> &'static str {
         match self {

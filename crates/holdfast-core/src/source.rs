@@ -120,12 +120,16 @@ impl SourceSpec {
         let files = FilesSource::check(errors, input, path.clone().unwrap_or_default(), current.and_then(Self::files));
         let was = current.and_then(Self::engine);
         let engine = ENGINE.optional_choice(errors, input, was, DatabaseEngine::parse);
-        let is_file = kind == Some(TaskKind::Database) && engine.is_some_and(DatabaseEngine::is_file);
+        let own_engine = engine.filter(|_| kind == Some(TaskKind::Database));
+        let is_file = own_engine.is_some_and(DatabaseEngine::is_file);
         if (is_file || kind == Some(TaskKind::Files)) && path.is_none() && !errors.has(PATH.name) {
             errors.add(PATH.name, Rule::Required);
         }
         let database = DatabaseSource::check(errors, input, path, current.and_then(Self::database));
-        let database = if is_file { database.of_file(errors, input) } else { database };
+        let database = match own_engine {
+            Some(engine) => database.of_engine(engine, errors, input),
+            None => database,
+        };
         Some(match kind? {
             TaskKind::Files => Self::Files(files),
             TaskKind::Database => Self::Database { engine, source: database },

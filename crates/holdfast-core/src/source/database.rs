@@ -1,5 +1,6 @@
 //! Databases of a server: one, or all of them.
 
+use crate::database::DatabaseEngine;
 use crate::fields::FieldSpec;
 use crate::input::{Errors, Field, Input};
 use crate::refusal::Rule;
@@ -42,14 +43,19 @@ impl DatabaseSource {
         Self { name, excluded_tables: tables, path }
     }
 
-    /// A database that is a file has neither a name nor tables that can be excluded.
-    pub(super) fn of_file(self, errors: &mut Errors, input: &Input) -> Self {
-        for field in [&NAME, &EXCLUDED_TABLES] {
-            if field.text(input).value().is_some_and(|text| !text.is_empty()) {
+    /// Not every engine has names of databases, and tables that can be excluded.
+    pub(super) fn of_engine(self, engine: DatabaseEngine, errors: &mut Errors, input: &Input) -> Self {
+        let (has_names, has_tables) = (engine.has_names(), engine.has_tables());
+        for (field, applies) in [(&NAME, has_names), (&EXCLUDED_TABLES, has_tables)] {
+            if !applies && field.text(input).value().is_some_and(|text| !text.is_empty()) {
                 errors.add(field.name, Rule::FileDatabase);
             }
         }
-        Self { name: None, excluded_tables: Vec::new(), path: self.path }
+        Self {
+            name: self.name.filter(|_| has_names),
+            excluded_tables: if has_tables { self.excluded_tables } else { Vec::new() },
+            path: self.path,
+        }
     }
 
     /// The tables as in the API: separated by commas, or `None`.

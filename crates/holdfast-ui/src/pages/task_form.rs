@@ -244,6 +244,10 @@ fn missing(values: &Values, name: &str, choices: &[(String, String)]) -> Vec<i64
     values.texts(name).filter(is_missing).filter_map(|value| value.parse().ok()).collect()
 }
 
+fn engine_words(applies: fn(DatabaseEngine) -> bool) -> Vec<&'static str> {
+    DatabaseEngine::ALL.iter().filter(|engine| applies(**engine)).map(|engine| engine.as_str()).collect()
+}
+
 /// The path of files, or of a database that is a file.
 fn path_group(fields: &Fields<'_>) -> Group {
     let t = fields.t;
@@ -253,9 +257,8 @@ fn path_group(fields: &Fields<'_>) -> Group {
         .placeholder("/var/www")
         .limit(limits::PATH_CHARS)
         .aside(t.say("task-browse"), "browse");
-    let engines = DatabaseEngine::ALL.iter().filter(|engine| engine.is_file()).map(|engine| engine.as_str());
-    let engines: Vec<&str> = engines.collect();
-    Group::new(String::new(), vec![path]).when(format!("type=files;database_engine={}", engines.join(",")))
+    let files = engine_words(DatabaseEngine::is_file).join(",");
+    Group::new(String::new(), vec![path]).when(format!("type=files;database_engine={files}"))
 }
 
 fn files_group(fields: &Fields<'_>) -> Group {
@@ -274,9 +277,8 @@ fn database_group(fields: &Fields<'_>) -> Group {
     let t = fields.t;
     let engines = DatabaseEngine::ALL.iter().map(|engine| (engine.as_str().to_owned(), engine.human().to_owned()));
     let engines = [(String::new(), t.say("task-engine-any"))].into_iter().chain(engines);
-    // A database that is a file has a path instead. Without an engine, it is looked for among those with a server.
-    let served = DatabaseEngine::ALL.iter().filter(|engine| !engine.is_file()).map(|engine| engine.as_str());
-    let served = format!("database_engine={}", [""].into_iter().chain(served).collect::<Vec<_>>().join(","));
+    // If no engine is given, it is looked for among those with a server.
+    let when = |applies| format!("database_engine=,{}", engine_words(applies).join(","));
     Group::new(
         String::new(),
         vec![
@@ -286,12 +288,12 @@ fn database_group(fields: &Fields<'_>) -> Group {
                 .hint(t.say("task-database-hint"))
                 .limit(limits::TEXT_CHARS)
                 .aside(t.say("task-browse"), "databases")
-                .when(&*served),
+                .when(when(DatabaseEngine::has_names)),
             fields
                 .line("excluded_tables", t.say("task-excluded-tables"))
                 .hint(t.say("task-excluded-tables-hint"))
                 .limit(limits::EXCLUDED_TABLES_CHARS)
-                .when(&*served),
+                .when(when(DatabaseEngine::has_tables)),
         ],
     )
     .when("type=database")
