@@ -20,8 +20,8 @@ pub struct Context {
     pub progress: Arc<Progress>,
     pub log: Log,
     pub cancel: CancellationToken,
-    /// What was learnt about the servers, including the host keys to pin.
-    pub contact: Arc<Mutex<Contact>>,
+    /// See [`Self::server_findings`].
+    pub findings: Arc<Mutex<ServerFindings>>,
     /// For restores.
     pub restores: Option<Arc<dyn RestoreRecords>>,
 }
@@ -30,16 +30,16 @@ pub struct Context {
 #[async_trait]
 pub trait RestoreRecords: Send + Sync {
     /// Finds an earlier restore that may have left incomplete files where this one writes, on this machine.
-    async fn find_unfinished(&self, contact: &Contact) -> std::result::Result<Option<RunId>, String>;
+    async fn find_unfinished(&self, findings: &ServerFindings) -> std::result::Result<Option<RunId>, String>;
     /// This one is about to change something. If that cannot be recorded, it does not begin.
-    async fn begin(&self, contact: &Contact) -> std::result::Result<(), String>;
+    async fn begin(&self, findings: &ServerFindings) -> std::result::Result<(), String>;
     /// It has failed, and everything that it wrote has been removed.
     async fn note_undone(&self) -> std::result::Result<(), String>;
 }
 
 /// What was learnt while connected to a server. Keys are given as fingerprints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Contact {
+pub struct ServerFindings {
     /// The host key of the server that accepted the connection.
     pub host_key: Option<String>,
     /// The key that the server presented instead of the pinned one.
@@ -60,15 +60,15 @@ impl Context {
     pub fn new(cancel: CancellationToken) -> (Self, mpsc::UnboundedReceiver<String>) {
         let (lines, received) = mpsc::unbounded_channel();
         let log = Log { lines, state: Arc::default() };
-        (Self { progress: Arc::default(), log, cancel, contact: Arc::default(), restores: None }, received)
+        (Self { progress: Arc::default(), log, cancel, findings: Arc::default(), restores: None }, received)
     }
 
     /// Must be called before anything that a backup could read is changed on a server: from then on, a failed restore
     /// may have left partial data.
     pub(crate) async fn begin_writing(&self) -> Result<()> {
         let Some(restores) = &self.restores else { return Ok(()) };
-        let contact = self.with_contact(|contact| contact.clone());
-        restores.begin(&contact).await.map_err(|reason| {
+        let findings = self.server_findings();
+        restores.begin(&findings).await.map_err(|reason| {
             EngineError::internal(format!(
                 "{reason} The start of this restore could not be recorded, so nothing was written."
             ))
@@ -78,8 +78,8 @@ impl Context {
     /// An earlier restore that may have left incomplete files where this one writes.
     pub(crate) async fn find_unfinished(&self) -> Result<Option<RunId>> {
         let Some(restores) = &self.restores else { return Ok(None) };
-        let contact = self.with_contact(|contact| contact.clone());
-        restores.find_unfinished(&contact).await.map_err(|reason| {
+        let findings = self.server_findings();
+        restores.find_unfinished(&findings).await.map_err(|reason| {
             EngineError::internal(format!("{reason} Earlier restores could not be looked up, so nothing was written."))
         })
     }
@@ -93,15 +93,20 @@ impl Context {
     }
 
     pub(crate) fn note_folder(&self, folder: &str) {
-        self.with_contact(|contact| contact.folder = Some(folder.to_owned()).filter(|folder| !folder.is_empty()));
+        self.with_findings(|findings| findings.folder = Some(folder.to_owned()).filter(|folder| !folder.is_empty()));
     }
 
     pub(crate) fn note_database(&self, name: &str) {
-        self.with_contact(|contact| contact.databases.push(name.to_owned()));
+        self.with_findings(|findings| findings.databases.push(name.to_owned()));
     }
 
-    pub(crate) fn with_contact<T>(&self, change: impl FnOnce(&mut Contact) -> T) -> T {
-        change(&mut self.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    /// What was learnt about the servers so far, including the host keys to pin.
+    pub fn server_findings(&self) -> ServerFindings {
+        self.with_findings(|findings| findings.clone())
+    }
+
+    pub(crate) fn with_findings<T>(&self, change: impl FnOnce(&mut ServerFindings) -> T) -> T {
+        change(&mut self.findings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }
 

@@ -37,7 +37,7 @@ mod stored;
 mod thread;
 
 pub use archive::{Archive, Counted, Entry, FRAME_BYTES, Manifest};
-pub use context::{Contact, Context, Log, RestoreRecords};
+pub use context::{Context, Log, RestoreRecords, ServerFindings};
 pub use destination::{DestinationPlan, DestinationSettings, Journal, VerifiedBlocks};
 pub use download::Download;
 pub use egress::Egress;

@@ -115,15 +115,16 @@ pub(crate) async fn connect(server: &Server, settings: &RemoteSettings, context:
     };
     match opened {
         Ok(connection) => {
-            context.with_contact(|contact| {
-                contact.host_key = Some(connection.host_key().to_owned());
-                contact.jump_host_key = connection.jump_host_key().map(str::to_owned);
+            context.with_findings(|findings| {
+                findings.host_key = Some(connection.host_key().to_owned());
+                findings.jump_host_key = connection.jump_host_key().map(str::to_owned);
             });
             Ok(connection)
         }
         Err(SshError::HostKeyChanged { offered, is_jump }) => {
-            context.with_contact(|contact| {
-                let changed = if is_jump { &mut contact.changed_jump_host_key } else { &mut contact.changed_host_key };
+            context.with_findings(|findings| {
+                let changed =
+                    if is_jump { &mut findings.changed_jump_host_key } else { &mut findings.changed_host_key };
                 *changed = Some(offered.clone());
             });
             Err(SshError::HostKeyChanged { offered, is_jump }.into())
@@ -135,7 +136,7 @@ pub(crate) async fn connect(server: &Server, settings: &RemoteSettings, context:
 /// Disconnects after measuring the round-trip time, which is used to tune the next connection.
 pub(crate) async fn leave(connection: Connection, context: &Context) {
     if let Some(time) = connection.round_trip().await {
-        context.with_contact(|contact| contact.latency_micros = u64::try_from(time.as_micros()).ok());
+        context.with_findings(|findings| findings.latency_micros = u64::try_from(time.as_micros()).ok());
     }
     connection.close().await;
 }

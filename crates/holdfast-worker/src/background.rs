@@ -11,7 +11,7 @@ use crate::upkeep::{catalogue, daily_stats, removal};
 
 /// One kind of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Job {
+pub(crate) enum BackgroundWork {
     WeeklySummaries,
     Removals,
     Catalogues,
@@ -22,9 +22,14 @@ pub(crate) enum Job {
 }
 
 /// Kinds whose due work is found by a query.
-const LOOKED_FOR: [Job; 4] = [Job::WeeklySummaries, Job::Removals, Job::Catalogues, Job::LeftUploads];
+const LOOKED_FOR: [BackgroundWork; 4] = [
+    BackgroundWork::WeeklySummaries,
+    BackgroundWork::Removals,
+    BackgroundWork::Catalogues,
+    BackgroundWork::LeftUploads,
+];
 
-impl Job {
+impl BackgroundWork {
     fn is_due(self, waiting: Waiting) -> bool {
         match self {
             Self::WeeklySummaries => waiting.has_summary,
@@ -35,7 +40,7 @@ impl Job {
         }
     }
 
-    async fn work(self, services: &Services) -> Result<()> {
+    async fn run(self, services: &Services) -> Result<()> {
         match self {
             Self::WeeklySummaries => weekly_summary::write_due(services).await,
             Self::Removals => removal::remove_deleted(services).await,
@@ -57,41 +62,41 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    fn place(&mut self, job: Job) -> &mut JoinSet<()> {
-        match job {
-            Job::WeeklySummaries | Job::DailyStats => &mut self.statistics,
-            Job::Removals => &mut self.removals,
-            Job::Catalogues => &mut self.catalogues,
-            Job::LeftUploads => &mut self.uploads,
+    fn place(&mut self, work: BackgroundWork) -> &mut JoinSet<()> {
+        match work {
+            BackgroundWork::WeeklySummaries | BackgroundWork::DailyStats => &mut self.statistics,
+            BackgroundWork::Removals => &mut self.removals,
+            BackgroundWork::Catalogues => &mut self.catalogues,
+            BackgroundWork::LeftUploads => &mut self.uploads,
         }
     }
 
     /// Starts what is due.
     pub(crate) fn start_due(&mut self, services: &Services, waiting: Waiting) {
-        for job in LOOKED_FOR.into_iter().filter(|job| job.is_due(waiting)) {
-            self.start(services, job);
+        for work in LOOKED_FOR.into_iter().filter(|work| work.is_due(waiting)) {
+            self.start(services, work);
         }
     }
 
-    /// Starts this job, unless its place is taken.
-    pub(crate) fn start(&mut self, services: &Services, job: Job) {
-        let place = self.place(job);
+    /// Starts this work, unless its place is taken.
+    pub(crate) fn start(&mut self, services: &Services, work: BackgroundWork) {
+        let place = self.place(work);
         while place.try_join_next().is_some() {}
         if place.is_empty() {
             let services = services.clone();
             place.spawn(async move {
-                if let Err(error) = job.work(&services).await {
-                    tracing::error!(?error, ?job, "background work failed; trying again later");
+                if let Err(error) = work.run(&services).await {
+                    tracing::error!(?error, ?work, "background work failed; trying again later");
                 }
             });
         }
     }
 }
 
-/// Does everything that is due, one job after the other. Tests call this in place of waiting.
+/// Does everything that is due, one after the other. Tests call this in place of waiting.
 pub(crate) async fn run_due(services: &Services, waiting: Waiting) -> Result<()> {
-    for job in LOOKED_FOR.into_iter().filter(|job| job.is_due(waiting)) {
-        job.work(services).await?;
+    for work in LOOKED_FOR.into_iter().filter(|work| work.is_due(waiting)) {
+        work.run(services).await?;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ use self::check_server::CheckServer;
 use self::end::End;
 use self::follow_up::FollowUp;
 use self::inventory::Inventory;
-use self::job::{Contacts, Job, RunOutcome, Working};
+use self::job::{ContactedServers, Job, RunOutcome, Working};
 use self::lease::{Finished, Lease, lease_until};
 use self::probe::Probe;
 use self::restore::Restore;
@@ -75,9 +75,9 @@ pub(crate) async fn execute(services: &Services, run: RunRow) {
     let (own_services, context) = (services.clone(), lease.context.clone());
     // A separate task, so that a panic ends this run and no other.
     let working = AbortOnDropHandle::new(tokio::spawn(async move {
-        let (mut job, mut contacts) = (job(run.subject), Contacts::default());
-        let result = work(&own_services, &run, &context, &mut *job, &mut contacts).await;
-        (job, result, contacts)
+        let (mut job, mut contacted) = (job(run.subject), ContactedServers::default());
+        let result = work(&own_services, &run, &context, &mut *job, &mut contacted).await;
+        (job, result, contacted)
     }));
     let (halt, cancel) = (services.halt.clone(), lease.context.cancel.clone());
     let halting = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -87,10 +87,10 @@ pub(crate) async fn execute(services: &Services, run: RunRow) {
     let worked = working.await;
     drop(halting);
     let has_crashed = worked.is_err();
-    let (job, mut result, contacts) = worked.unwrap_or_else(|error| {
+    let (job, mut result, contacted) = worked.unwrap_or_else(|error| {
         tracing::error!(%error, run = id, "a run ended unexpectedly");
         let fault = EngineError::internal("This run failed because of an error in Holdfast itself.");
-        (job(subject), Err(fault), Contacts::default())
+        (job(subject), Err(fault), ContactedServers::default())
     });
     let Some(Finished { run, context, lines, is_cancelled }) = lease.finish().await else {
         return job.discard(services).await;
@@ -99,7 +99,7 @@ pub(crate) async fn execute(services: &Services, run: RunRow) {
     if is_stopped && services.halt.is_cancelled() {
         result = Err(EngineError::new(FailureCode::WorkerLost, STOPPED));
     }
-    End { services, run: &run, context: &context, lines, job, result, contacts, has_crashed }.write().await;
+    End { services, run: &run, context: &context, lines, job, result, contacted, has_crashed }.write().await;
 }
 
 /// Does the work of a run. A short run has a time limit, whatever the other side does: others wait for its place.
@@ -108,14 +108,14 @@ async fn work(
     run: &RunRow,
     context: &Context,
     job: &mut dyn Job,
-    contacts: &mut Contacts,
+    contacted: &mut ContactedServers,
 ) -> Result<(), EngineError> {
     let working = Working { services, run, context };
     if run.kind().is_long() {
-        return job.work(&working, contacts).await;
+        return job.work(&working, contacted).await;
     }
     let limit = services.settings.short_limit;
-    match tokio::time::timeout(limit, job.work(&working, contacts)).await {
+    match tokio::time::timeout(limit, job.work(&working, contacted)).await {
         Ok(result) => result,
         Err(_) => {
             job.clear_up(services);
@@ -131,7 +131,7 @@ pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<(
     let Some(run) = runs::find(&mut services.app.store.read().await?, lost.run).await? else { return Ok(()) };
     let job = job(run.subject);
     let mut tx = services.app.store.begin().await?;
-    if let Some(task) = run.subject.backup_of() {
+    if let Some(task) = run.subject.task() {
         tasks::find_locked(&mut tx, task).await?;
     }
     let is_loss = !workers::was_stopping(&mut tx, lost.run).await?;

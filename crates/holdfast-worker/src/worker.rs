@@ -183,7 +183,7 @@ impl Worker {
                 }
                 _ = report.tick() => drop(self.in_time(Box::pin(self.report_alive())).await),
                 _ = tidy.tick() => {
-                    background.start(&self.services, background::Job::DailyStats);
+                    background.start(&self.services, background::BackgroundWork::DailyStats);
                     self.in_time(Box::pin(self.tidy())).await;
                 }
                 _ = flush.tick() => drop(self.in_time(Box::pin(self.app().flush_token_use())).await),

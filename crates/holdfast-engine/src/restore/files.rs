@@ -80,7 +80,7 @@ impl Engine {
             },
             prepared => prepared?,
         };
-        context.with_contact(|contact| contact.folder_was_empty = target.is_empty());
+        context.with_findings(|findings| findings.folder_was_empty = target.is_empty());
         if !plan.overwrite && !target.is_empty() {
             refuse_incomplete(plan.options.dry_run, context).await?;
         }

@@ -223,7 +223,7 @@ fn tell_mounts(lines: &mut Vec<String>, source: &FilesSource, context: &Context)
     for line in lines.extract_if(.., |line| line.starts_with(MOUNT)) {
         context.log.line(format!("{} is another file system and was left out.", &line[MOUNT.len()..]));
     }
-    let folder = context.with_contact(|contact| contact.folder.clone()).unwrap_or_default();
+    let folder = context.with_findings(|findings| findings.folder.clone()).unwrap_or_default();
     let patterns = patterns(source);
     for line in lines.extract_if(.., |line| line.starts_with(NO_SIZES)) {
         let mount = &line[NO_SIZES.len()..];

@@ -299,7 +299,7 @@ impl Dispatcher {
             );
         }
         Ok(delivered.as_ref().err().filter(|refusal| refusal.can_retry).map(|refusal| {
-            let wait = refusal.retry_after.map_or(REST_SECS, |wish| wish.clamp(REST_SECS, notice::LONGEST_WAIT));
+            let wait = refusal.retry_after.map_or(REST_SECS, |wanted| wanted.clamp(REST_SECS, notice::LONGEST_WAIT));
             later(self.app.now(), wait)
         }))
     }

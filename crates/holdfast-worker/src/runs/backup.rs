@@ -21,7 +21,7 @@ use holdfast_store::{StoreError, Tx, tasks, uploads};
 use self::assessment::{Assessment, Done, Reading};
 use self::journal::RunJournal;
 use super::findings::note_destination;
-use super::job::{Assessed, Contacts, Ending, Job, Next, RunOutcome, Working, of_app};
+use super::job::{Assessed, ContactedServers, Ending, Job, Next, RunOutcome, Working, of_app};
 use crate::notices::outbox::{self, BackupResult};
 use crate::plans::address;
 use crate::services::Services;
@@ -40,7 +40,7 @@ impl Backup {
 
 #[async_trait]
 impl Job for Backup {
-    async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError> {
+    async fn work(&mut self, working: &Working<'_>, contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let (services, run) = (working.services, working.run);
         let planned = services.planner.backup(&services.app, self.task).await.map_err(of_app)?;
         let (schedule, now) = (&planned.settings.spec.schedule, services.app.now());
@@ -51,7 +51,7 @@ impl Job for Backup {
         if planned.has_heartbeat {
             announce_start(services, self.task).await;
         }
-        contacts.note(&planned.plan.server, planned.settings.server, planned.jump);
+        contacted.note(&planned.plan.server, planned.settings.server, planned.jump);
         let source = planned.plan.source.text();
         working.context.log.line(format!("Backing up {source}."));
         let journal = RunJournal::new(services, run, planned.settings.destination);
@@ -83,10 +83,10 @@ impl Job for Backup {
         task: Option<&TaskRow>,
     ) -> Result<Assessed, StoreError> {
         let Some(done) = &self.done else { return Ok(Assessed::default()) };
-        let contact = ending.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let findings = ending.context.server_findings();
         let begun = ending.run.started_at.map_or(ending.now, |at| at.0);
-        let folder = contact.folder.as_deref();
-        let reading = Reading { begun, ended: ending.now, folder, databases: &contact.databases };
+        let folder = findings.folder.as_deref();
+        let reading = Reading { begun, ended: ending.now, folder, databases: &findings.databases };
         let found = Assessment::of(tx, task, done, &reading).await?;
         let assessed = Assessed { lines: found.lines.clone(), warnings: found.warnings };
         self.assessment = Some(found);
@@ -99,7 +99,7 @@ impl Job for Backup {
         };
         let (run, now) = (ending.run, ending.now);
         let Done { report, settings, password, source, server, destination } = done;
-        let contact = ending.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let findings = ending.context.server_findings();
         let new = NewBackup {
             task: self.task,
             run: run.id,
@@ -118,7 +118,7 @@ impl Job for Backup {
             plain_bytes: number(report.plain_bytes),
             plain_sha256: report.plain_sha256.clone(),
             entries: number(report.entries),
-            databases: contact.databases,
+            databases: findings.databases,
             password: password.clone(),
         };
         backups::insert(tx, run.user_id, &new, now).await?;

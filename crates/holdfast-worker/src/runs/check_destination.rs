@@ -11,7 +11,7 @@ use holdfast_engine::{DestinationPlan, EngineError};
 use holdfast_store::{StoreError, Tx, destinations};
 
 use super::findings::{note_destination, note_lost_destination};
-use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
+use super::job::{ContactedServers, Ending, Job, Working, of_app, of_store};
 use crate::services::Services;
 
 /// How long removing the object of a check that timed out may take.
@@ -32,7 +32,7 @@ impl CheckDestination {
 
 #[async_trait]
 impl Job for CheckDestination {
-    async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
+    async fn work(&mut self, working: &Working<'_>, _contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let services = working.services;
         let mut tx = services.app.store.read().await.map_err(of_store)?;
         let plan = services.planner.destination(&mut tx, self.destination).await.map_err(of_app)?;

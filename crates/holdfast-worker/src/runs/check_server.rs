@@ -5,7 +5,7 @@ use holdfast_core::ids::ServerId;
 use holdfast_engine::{EngineError, ServerReport};
 use holdfast_store::{StoreError, Tx, servers};
 
-use super::job::{Contacts, Ending, Job, Working, of_app};
+use super::job::{ContactedServers, Ending, Job, Working, of_app};
 
 pub(super) struct CheckServer {
     server: ServerId,
@@ -20,11 +20,11 @@ impl CheckServer {
 
 #[async_trait]
 impl Job for CheckServer {
-    async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError> {
+    async fn work(&mut self, working: &Working<'_>, contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let services = working.services;
         let planned = services.planner.server(&services.app, working.run.user_id, self.server).await;
         let (server, row) = planned.map_err(of_app)?;
-        contacts.note(&server, self.server, row.jump_server_id);
+        contacted.note(&server, self.server, row.jump_server_id);
         self.report = Some(services.engine.check_server(&server, working.context).await?);
         Ok(())
     }

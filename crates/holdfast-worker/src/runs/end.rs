@@ -11,7 +11,7 @@ use holdfast_store::tasks;
 
 use super::findings::note_contact;
 use super::follow_up::FollowUp;
-use super::job::{Assessed, Contacts, Ending, Job, RunOutcome, of_app};
+use super::job::{Assessed, ContactedServers, Ending, Job, RunOutcome, of_app};
 use super::lease::{append_lines, counts, lease_until};
 use crate::services::Services;
 
@@ -25,7 +25,7 @@ pub(super) struct End<'a> {
     pub lines: Vec<String>,
     pub job: Box<dyn Job>,
     pub result: Result<(), EngineError>,
-    pub contacts: Contacts,
+    pub contacted: ContactedServers,
     pub has_crashed: bool,
 }
 
@@ -103,11 +103,11 @@ impl End<'_> {
         let (id, epoch) = (run.id, run.lease_epoch);
         let mut tx = services.app.store.begin().await?;
         // Locks the task before its run, as cancelling does: different orders could deadlock.
-        let task = match run.subject.backup_of() {
+        let task = match run.subject.task() {
             Some(task) => tasks::find_locked(&mut tx, task).await?,
             None => None,
         };
-        let ending = Ending { services, run, context: self.context, contacts: &self.contacts, now };
+        let ending = Ending { services, run, context: self.context, contacted: &self.contacted, now };
         let assessed = match self.result {
             Ok(()) => self.job.assess(&mut tx, &ending, task.as_ref()).await?,
             Err(_) => Assessed::default(),

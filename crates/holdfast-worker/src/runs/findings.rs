@@ -7,7 +7,7 @@ use holdfast_core::backup::Verification;
 use holdfast_core::destination::{DestinationIdentity, DestinationSpec};
 use holdfast_core::ids::{BackupId, DestinationId};
 use holdfast_core::run::{Blame, FailureCode};
-use holdfast_engine::{Contact, EngineError};
+use holdfast_engine::EngineError;
 use holdfast_store::{DbTime, StoreError, Tx, audit, backups, copies, destinations, servers};
 
 use super::job::Ending;
@@ -76,7 +76,7 @@ pub(super) async fn note_unreadable(
         }
         Blame::Destination => note_lost_destination_of(tx, ending, backup, error).await,
         // A restore also transfers data to a server, which may be the one that was too slow.
-        Blame::Transfer if ending.contacts.server.is_none() => {
+        Blame::Transfer if ending.contacted.server.is_none() => {
             note_lost_destination_of(tx, ending, backup, error).await
         }
         Blame::Transfer
@@ -155,14 +155,14 @@ pub(super) async fn note_contact(
     error: Option<&EngineError>,
     is_told: bool,
 ) -> Result<(), StoreError> {
-    let Some(server) = &ending.contacts.server else { return Ok(()) };
+    let Some(server) = &ending.contacted.server else { return Ok(()) };
     if !servers::is_at(tx, server.id, &server.host, server.port).await? {
         return Ok(());
     }
-    let contact: Contact = ending.context.contact.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+    let findings = ending.context.server_findings();
     let seen = [
-        (Some(server), &contact.host_key, &contact.changed_host_key),
-        (ending.contacts.jump.as_ref(), &contact.jump_host_key, &contact.changed_jump_host_key),
+        (Some(server), &findings.host_key, &findings.changed_host_key),
+        (ending.contacted.jump.as_ref(), &findings.jump_host_key, &findings.changed_jump_host_key),
     ];
     for (server, key, changed) in seen.into_iter().filter_map(|(server, key, changed)| Some((server?, key, changed))) {
         if !servers::is_at(tx, server.id, &server.host, server.port).await? {
@@ -176,8 +176,8 @@ pub(super) async fn note_contact(
         }
     }
     match error {
-        _ if contact.host_key.is_some() => {
-            let latency = contact.latency_micros.and_then(|micros| i64::try_from(micros).ok());
+        _ if findings.host_key.is_some() => {
+            let latency = findings.latency_micros.and_then(|micros| i64::try_from(micros).ok());
             servers::update_online(tx, server.id, latency, ending.now).await
         }
         Some(error) if error.code.blames() == Blame::Connection => {

@@ -25,7 +25,7 @@ pub(super) struct FollowUp<'a> {
 
 impl FollowUp<'_> {
     pub(super) async fn write(&self, tx: &mut Tx, settings: &Settings, now: Timestamp) -> Result<Next, StoreError> {
-        let Some(task) = self.run.subject.backup_of() else { return Ok(Next::Nothing) };
+        let Some(task) = self.run.subject.task() else { return Ok(Next::Nothing) };
         let run = self.run.id;
         let ended = (RunStatus::ended(self.code), self.code);
         tasks::update_last_run(tx, task, run, ended, self.warnings, now).await?;

@@ -13,7 +13,7 @@ use holdfast_store::runs::{self, NewRun};
 use holdfast_store::{StoreError, Tx, backups, destinations};
 
 use super::findings::{is_lost_destination, note_lost_destination, note_state, tell_damaged};
-use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
+use super::job::{ContactedServers, Ending, Job, Working, of_app, of_store};
 
 /// How many copies are listed in the log; the others are counted.
 const NAMED: usize = 20;
@@ -85,7 +85,7 @@ impl Inventory {
 
 #[async_trait]
 impl Job for Inventory {
-    async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
+    async fn work(&mut self, working: &Working<'_>, _contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let (services, log) = (working.services, &working.context.log);
         // The records are read first: everything on them is already stored, and what is stored later does not matter.
         let mut tx = services.app.store.read().await.map_err(of_store)?;

@@ -18,7 +18,7 @@ use crate::services::Services;
 #[async_trait]
 pub(super) trait Job: Send + Sync {
     /// Does the work and keeps its result.
-    async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError>;
+    async fn work(&mut self, working: &Working<'_>, contacted: &mut ContactedServers) -> Result<(), EngineError>;
 
     /// The last line in the log of a success.
     fn summary(&self) -> String;
@@ -80,7 +80,7 @@ pub(super) struct Ending<'a> {
     pub services: &'a Services,
     pub run: &'a RunRow,
     pub context: &'a Context,
-    pub contacts: &'a Contacts,
+    pub contacted: &'a ContactedServers,
     pub now: Timestamp,
 }
 
@@ -112,21 +112,22 @@ pub(super) struct RunOutcome<'a> {
 
 /// The servers that a run connected to.
 #[derive(Default)]
-pub(super) struct Contacts {
-    pub server: Option<Contacted>,
-    pub jump: Option<Contacted>,
+pub(super) struct ContactedServers {
+    pub server: Option<ContactedServer>,
+    pub jump: Option<ContactedServer>,
 }
 
 /// A server, and the address at which the run contacted it.
-pub(super) struct Contacted {
+pub(super) struct ContactedServer {
     pub id: ServerId,
     pub host: String,
     pub port: i64,
 }
 
-impl Contacts {
+impl ContactedServers {
     pub(super) fn note(&mut self, server: &Server, id: ServerId, jump: Option<ServerId>) {
-        let at = |id: ServerId, target: &Target| Contacted { id, host: target.host.clone(), port: target.port.into() };
+        let at =
+            |id: ServerId, target: &Target| ContactedServer { id, host: target.host.clone(), port: target.port.into() };
         self.server = Some(at(id, &server.target));
         self.jump = jump.zip(server.jump.as_ref()).map(|(id, target)| at(id, target));
     }

@@ -6,7 +6,7 @@ use holdfast_core::probe::Answer;
 use holdfast_engine::EngineError;
 use holdfast_store::{StoreError, Tx, probes};
 
-use super::job::{Contacts, Ending, Job, Working, of_app};
+use super::job::{ContactedServers, Ending, Job, Working, of_app};
 use crate::plans::gone;
 
 pub(super) struct Probe {
@@ -22,13 +22,13 @@ impl Probe {
 
 #[async_trait]
 impl Job for Probe {
-    async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError> {
+    async fn work(&mut self, working: &Working<'_>, contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let (services, run) = (working.services, working.run);
         let (server, probe) = async {
             let question = probes::find_question(&mut services.app.store.read().await?, run.id).await?;
             let question = question.ok_or_else(|| gone("question"))?;
             let (server, row) = services.planner.server(&services.app, run.user_id, self.server).await?;
-            contacts.note(&server, self.server, row.jump_server_id);
+            contacted.note(&server, self.server, row.jump_server_id);
             Ok((server, services.planner.probe(&services.app, &row, question).await?))
         }
         .await

@@ -9,13 +9,13 @@ use holdfast_core::content::Content;
 use holdfast_core::extent::Extent;
 use holdfast_core::ids::{BackupId, RunId, UserId};
 use holdfast_core::source::TaskKind;
-use holdfast_engine::{Contact, Context, Counted, Engine, EngineError, RestoreRecords, RestoreReport};
+use holdfast_engine::{Context, Counted, Engine, EngineError, RestoreRecords, RestoreReport, ServerFindings};
 use holdfast_store::restores::WriteTarget;
 use holdfast_store::runs::RunRow;
 use holdfast_store::{StoreError, Tx, backups, restores, servers};
 
 use super::findings::{note_readable, note_unreadable};
-use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
+use super::job::{ContactedServers, Ending, Job, Working, of_app, of_store};
 use crate::plans::gone;
 
 pub(super) struct Restore {
@@ -35,7 +35,7 @@ impl Restore {
 
 #[async_trait]
 impl Job for Restore {
-    async fn work(&mut self, working: &Working<'_>, contacts: &mut Contacts) -> Result<(), EngineError> {
+    async fn work(&mut self, working: &Working<'_>, contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let (services, run) = (working.services, working.run);
         let mut tx = services.app.store.read().await.map_err(of_store)?;
         let backup = backups::find(&mut tx, self.backup).await.map_err(of_store)?;
@@ -44,7 +44,7 @@ impl Job for Restore {
         let backup = backup.ok_or_else(|| of_app(gone("backup")))?;
         let draft = draft.ok_or_else(|| EngineError::internal("the request of this restore is gone"))?;
         let (plan, jump) = services.planner.restore(&services.app, &backup, &draft).await.map_err(of_app)?;
-        contacts.note(&plan.server, draft.server, jump);
+        contacted.note(&plan.server, draft.server, jump);
         working.context.log.line(format!("Restoring {}.", plan.backup.locator));
         let records = Records {
             app: services.app.clone(),
@@ -108,12 +108,12 @@ impl Records {
         }
     }
 
-    async fn try_find_unfinished(&self, contact: &Contact) -> Result<Option<RunId>, StoreError> {
+    async fn try_find_unfinished(&self, findings: &ServerFindings) -> Result<Option<RunId>, StoreError> {
         let RestoreTarget::Path { path, .. } = &self.draft.target else { return Ok(None) };
         let mut tx = self.app.store.read().await?;
         let Some(host) = servers::find_host(&mut tx, self.draft.server).await? else { return Ok(None) };
-        let host = host.with_key(contact.host_key.clone());
-        let extents: Vec<Extent> = [path].into_iter().chain(&contact.folder).cloned().map(Extent::Files).collect();
+        let host = host.with_key(findings.host_key.clone());
+        let extents: Vec<Extent> = [path].into_iter().chain(&findings.folder).cloned().map(Extent::Files).collect();
         let now = self.app.now();
         restores::find_unfinished(&mut tx, self.user, &host, &extents, (now, now)).await
     }
@@ -121,15 +121,15 @@ impl Records {
 
 #[async_trait]
 impl RestoreRecords for Records {
-    async fn find_unfinished(&self, contact: &Contact) -> Result<Option<RunId>, String> {
-        self.try_find_unfinished(contact).await.map_err(|error| error.to_string())
+    async fn find_unfinished(&self, findings: &ServerFindings) -> Result<Option<RunId>, String> {
+        self.try_find_unfinished(findings).await.map_err(|error| error.to_string())
     }
 
-    async fn begin(&self, contact: &Contact) -> Result<(), String> {
+    async fn begin(&self, findings: &ServerFindings) -> Result<(), String> {
         let target = WriteTarget {
-            folder: contact.folder.as_deref(),
-            was_empty: contact.folder_was_empty,
-            host_key: contact.host_key.as_deref(),
+            folder: findings.folder.as_deref(),
+            was_empty: findings.folder_was_empty,
+            host_key: findings.host_key.as_deref(),
         };
         let mut tx = self.app.store.begin().await.map_err(|error| error.to_string())?;
         let noted = restores::begin_writing(&mut tx, self.run, self.epoch, target, self.app.now()).await;

@@ -6,7 +6,7 @@ use holdfast_core::run::FailureCode;
 use holdfast_engine::EngineError;
 use holdfast_store::{StoreError, Tx, streams, users};
 
-use super::job::{Contacts, Ending, Job, Working, of_app, of_store};
+use super::job::{ContactedServers, Ending, Job, Working, of_app, of_store};
 use crate::notices::dispatcher::stream_channel;
 
 pub(super) struct TestStream {
@@ -22,7 +22,7 @@ impl TestStream {
 
 #[async_trait]
 impl Job for TestStream {
-    async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
+    async fn work(&mut self, working: &Working<'_>, _contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let services = working.services;
         let mut tx = services.app.store.read().await.map_err(of_store)?;
         let channel = stream_channel(&mut tx, self.stream).await.map_err(of_app)?;

@@ -7,7 +7,7 @@ use holdfast_engine::EngineError;
 use holdfast_store::{StoreError, Tx};
 
 use super::findings::{note_readable, note_unreadable, note_verification};
-use super::job::{Contacts, Ending, Job, Working, of_app};
+use super::job::{ContactedServers, Ending, Job, Working, of_app};
 
 pub(super) struct Verify {
     pub backup: BackupId,
@@ -15,7 +15,7 @@ pub(super) struct Verify {
 
 #[async_trait]
 impl Job for Verify {
-    async fn work(&mut self, working: &Working<'_>, _contacts: &mut Contacts) -> Result<(), EngineError> {
+    async fn work(&mut self, working: &Working<'_>, _contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let services = working.services;
         let stored = services.planner.stored_by_id(&services.app.store, self.backup).await.map_err(of_app)?;
         working.context.log.line(format!("Reading {} back, {} bytes.", stored.locator, stored.size_bytes));
