@@ -84,8 +84,8 @@ impl Body {
         if errors.is_empty() { Ok(input) } else { Err(errors.into()) }
     }
 
-    /// Like `input`, for a resource that has a type. Fields of other types are ignored, unless the client wants unknown
-    /// fields to be refused: then these are, too, except for null, which every other type has there.
+    /// Like `input`, for a resource that has a type. Fields of other types are ignored. If the client wants unknown
+    /// fields to be refused, these are refused as well, unless they are null.
     pub(crate) fn typed_input(&self, kinds: &TypedFields) -> Result<Input, ApiError> {
         let input = self.input()?;
         let mut errors = Errors::default();

@@ -44,7 +44,7 @@ pub(crate) async fn guard(State(route): State<Guarded>, mut request: Request, ne
     response
 }
 
-/// `asked` says whether a dry run was asked for, or why there is none of this request.
+/// `asked` says whether the request asks for a dry run, or why it cannot have one.
 async fn admitted(route: &Guarded, asked: Result<bool, ApiError>, mut request: Request, next: Next) -> Response {
     let Guarded { api, access, has_dry_run, .. } = route;
     if *access == Access::Public {
@@ -74,7 +74,7 @@ async fn admitted(route: &Guarded, asked: Result<bool, ApiError>, mut request: R
             let asking = caller.clone();
             request.extensions_mut().insert(caller);
             match dry_run.filter(|_| *has_dry_run) {
-                // It can be repeated as it is, so it takes no key.
+                // A dry run changes nothing, so it can be repeated without an idempotency key.
                 Some(dry_run) => {
                     let mut response = next.run(request).await;
                     dry_run::describe(&mut response, &dry_run);

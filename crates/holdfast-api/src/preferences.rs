@@ -1,5 +1,5 @@
-//! What a client asks for in headers: `If-Match`, which version it wants to change; `If-None-Match: *`, to create only
-//! what has a label of its own; and `Prefer: handling=strict`, not to ignore unknown fields.
+//! Preconditions and preferences in the headers of a request: `If-Match` (change this version only), `If-None-Match: *`
+//! (create it only if its label is not in use) and `Prefer: handling=strict` (refuse unknown fields).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

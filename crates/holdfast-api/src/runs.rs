@@ -18,7 +18,7 @@ use crate::error::ApiError;
 use crate::list;
 use crate::logs::{Progress, duration_ms};
 
-/// A backup, a restore, a verification, or an inventory of a destination.
+/// A run of any kind, such as a backup, a restore or a check.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RunResource {
     id: i64,
@@ -148,13 +148,13 @@ pub(crate) async fn list_runs(call: Call) -> Answer {
         backup: call.query.id_filter(&mut errors, "backup_id"),
         kind: call
             .query
-            .word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| kind.is_of_backup())),
+            .word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| kind.reads_stored_backup())),
         status: call.query.word_filter(&mut errors, "status", RunStatus::parse),
     };
     if !errors.is_empty() {
         return Err(ApiError::from(errors));
     }
-    let page = runs::list_of_backups(&call.app, &listing, &filter).await?;
+    let page = runs::list_runs_of_stored_backups(&call.app, &listing, &filter).await?;
     let ids: Vec<RunId> = page.items.iter().map(|(run, _)| run.id).collect();
     let mut restores = runs::restores(&call.app, &ids).await?;
     list::page(&call, page, |(run, output)| {

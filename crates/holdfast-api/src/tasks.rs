@@ -304,8 +304,8 @@ pub(crate) async fn show_task(call: Call) -> Answer {
 
 pub(crate) async fn update_task(call: Call, body: Body) -> Answer {
     let id: TaskId = call.id(Resource::BackupTask)?;
-    let now = tasks::show(&call.app, &call.caller, id).await?;
-    let input = body.typed_input(&typed(Some(now.row.spec.source.kind())))?;
+    let current = tasks::show(&call.app, &call.caller, id).await?;
+    let input = body.typed_input(&typed(Some(current.row.spec.source.kind())))?;
     let task = tasks::update(&call.app, &call.caller, id, &input).await?;
     answer(&call, StatusCode::OK, task)
 }

@@ -13,7 +13,7 @@ pub(crate) async fn cancel(app: &App, tx: &mut Tx, run: &RunRow) -> Result<bool>
     if !runs::cancel_queued(tx, run.id, now).await? {
         return Ok(runs::request_cancel(tx, run.id, now).await?);
     }
-    if let Some(task) = run.subject.backup_of() {
+    if let Some(task) = run.subject.task() {
         tasks::update_last_run(tx, task, run.id, (RunStatus::Cancelled, None), 0, now).await?;
     }
     Ok(true)

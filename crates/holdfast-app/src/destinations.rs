@@ -45,7 +45,7 @@ pub async fn update(app: &App, caller: &Caller, id: DestinationId, input: &Input
     let row = owned(caller, destinations::find_locked(&mut tx, id).await?)?;
     let draft = DestinationDraft::check(input, Some(&row.current())).map_err(AppError::Invalid)?;
     let backups = destinations::count_backups(&mut tx, id).await?;
-    if backups > 0 && !row.spec.holds_the_same(&draft.spec) {
+    if backups > 0 && !row.spec.is_same_destination(&draft.spec) {
         return Err(AppError::Conflict(Conflict::DestinationMoves { backups: refusal::backups(backups) }));
     }
     // A backup that is being written must not be recorded at another place than the one it was written to.

@@ -316,7 +316,7 @@ async fn find_work(app: &App, names: i64) -> Result<Work> {
     Ok(Work { tasks, backups })
 }
 
-/// Metrics of the database and from it, in the Prometheus text format. Without the database, those of the database.
+/// Metrics in the Prometheus text format. If the database does not answer, only those about the database itself.
 pub async fn render_figures(app: &App) -> String {
     let found = in_time(FIGURES_WAIT, read_figures(app)).await.inspect_err(|error| {
         tracing::warn!(reason = error.reason(), "metrics cannot be read from the database");

@@ -16,17 +16,21 @@ pub use crate::worker_checks::WaitsFor;
 use crate::worker_checks::Workers;
 use crate::{App, AppError, Caller, Resource, Result, cancellation, maintenance};
 
-/// Restores, verifications and inventories, each with its output.
-pub async fn list_of_backups(app: &App, listing: &Listing, filter: &RunFilter) -> Result<Page<(RunRow, String)>> {
+/// Restores and verifications, each with its output.
+pub async fn list_runs_of_stored_backups(
+    app: &App,
+    listing: &Listing,
+    filter: &RunFilter,
+) -> Result<Page<(RunRow, String)>> {
     let mut tx = app.store.read().await?;
-    let page = runs::list_of_backups(&mut tx, listing, filter).await?;
+    let page = runs::list_runs_of_stored_backups(&mut tx, listing, filter).await?;
     with_outputs(&mut tx, page).await
 }
 
 /// Restores and verifications without their output.
-pub async fn list_rows_of_backups(app: &App, listing: &Listing) -> Result<Page<RunRow>> {
+pub async fn list_rows_of_stored_backups(app: &App, listing: &Listing) -> Result<Page<RunRow>> {
     let filter = RunFilter::default();
-    Ok(runs::list_of_backups(&mut app.store.read().await?, listing, &filter).await?)
+    Ok(runs::list_runs_of_stored_backups(&mut app.store.read().await?, listing, &filter).await?)
 }
 
 /// A run of any kind, with its output.
@@ -42,7 +46,7 @@ pub async fn restores(app: &App, runs: &[RunId]) -> Result<Vec<(i64, RestoreDraf
     Ok(restores::list(&mut app.store.read().await?, &ids).await?)
 }
 
-/// What whoever waits for a run should know of it.
+/// What somebody who waits for a run needs to know.
 #[derive(Debug, Clone, Default)]
 pub struct Outlook {
     /// A failed backup will be tried once more, at this time.
@@ -62,7 +66,7 @@ pub async fn outlook(app: &App, run: &RunRow) -> Result<Outlook> {
         };
         return Ok(Outlook { waits_for, ..Outlook::default() });
     }
-    match run.subject.backup_of().filter(|_| run.status == RunStatus::Failed) {
+    match run.subject.task().filter(|_| run.status == RunStatus::Failed) {
         Some(task) => {
             let SecondAttempt { due_at, run } = due::find_second_attempt(&mut tx, task, run.id).await?;
             Ok(Outlook { retry_at: due_at, retried_by: run.map(RunId), waits_for: None })
@@ -84,7 +88,7 @@ pub async fn cancel(app: &App, caller: &Caller, id: RunId) -> Result<()> {
     let mut tx = app.store.begin().await?;
     let run = owned_run(caller, runs::find_long(&mut tx, id).await?)?;
     // Locks the task before its run, as the end of a run does: different orders could deadlock.
-    let task = match run.subject.backup_of() {
+    let task = match run.subject.task() {
         Some(task) => tasks::find_locked(&mut tx, task).await?,
         None => None,
     };

@@ -223,7 +223,7 @@ pub async fn pause(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     } else {
         keep_paused(&mut tx, &row).await?;
     }
-    reread(caller, tx, id).await
+    commit_and_read(caller, tx, id).await
 }
 
 /// Resumes a task with its next slot; slots that passed meanwhile are not caught up.
@@ -233,7 +233,7 @@ pub async fn resume(app: &App, caller: &Caller, id: TaskId) -> Result<Task> {
     if row.paused_at.is_some() {
         set_paused(app, caller, &mut tx, id, false).await?;
     }
-    reread(caller, tx, id).await
+    commit_and_read(caller, tx, id).await
 }
 
 /// Pauses or resumes a task as it is now.
@@ -277,7 +277,7 @@ pub async fn release_retention(app: &App, caller: &Caller, id: TaskId, seen: Opt
     }
     let detail = format!("{}: {}", named(id, &row.label), row.held_reason.unwrap_or_default());
     app.audit(&mut tx, caller, AuditAction::BackupTaskRetentionReleased, &detail).await?;
-    reread(caller, tx, id).await
+    commit_and_read(caller, tx, id).await
 }
 
 /// Cancels the live run: at once while it is queued, through its worker once it runs.
@@ -359,10 +359,10 @@ async fn finish(app: &App, caller: &Caller, mut tx: Tx, id: TaskId, draft: &Task
         app.audit(&mut tx, caller, AuditAction::BackupTaskEncryptionPasswordSet, &named(id, &draft.settings.label))
             .await?;
     }
-    reread(caller, tx, id).await
+    commit_and_read(caller, tx, id).await
 }
 
-async fn reread(caller: &Caller, mut tx: Tx, id: TaskId) -> Result<Task> {
+async fn commit_and_read(caller: &Caller, mut tx: Tx, id: TaskId) -> Result<Task> {
     let row = written(tasks::find(&mut tx, id).await?)?;
     let task = whole(&mut tx, row).await?;
     dry_run::commit(tx, caller).await?;

@@ -175,15 +175,15 @@ impl DestinationSpec {
         }
     }
 
-    /// Whether both have the same type and hold the same objects. A service may get another address and keep its
-    /// content; a bucket does not get another name.
-    pub fn holds_the_same(&self, other: &Self) -> bool {
-        self.kind() == other.kind() && self.has_same_contents(other)
+    /// Whether both have the same type and may hold the same objects. A service can move to another address and keep its
+    /// content, but a bucket cannot be renamed.
+    pub fn is_same_destination(&self, other: &Self) -> bool {
+        self.kind() == other.kind() && self.may_hold_same_objects(other)
     }
 
-    /// Whether both hold the same objects, for callers who know the location but not the exact type: a service may have
+    /// Whether both may hold the same objects, for callers who know the location but not the exact type: a service may have
     /// another address by now. Any two folders count as the same here; their markers tell them apart.
-    pub fn has_same_contents(&self, other: &Self) -> bool {
+    pub fn may_hold_same_objects(&self, other: &Self) -> bool {
         match self {
             Self::Local(_) => matches!(other, Self::Local(_)),
             Self::Sftp(_) => matches!(other, Self::Sftp(_)),

@@ -1,4 +1,4 @@
-//! Runs: one execution of a backup, a restore, a verification or a check.
+//! Runs: each executes a backup, a restore, a verification, an inventory, a check, a test or a probe once.
 
 use crate::ids::{BackupId, DestinationId, ServerId, StreamId, TaskId};
 use crate::limits;
@@ -31,8 +31,8 @@ string_enum! {
 }
 
 impl RunKind {
-    /// Whether it works on a stored backup.
-    pub fn is_of_backup(self) -> bool {
+    /// Whether it restores or verifies a stored backup.
+    pub fn reads_stored_backup(self) -> bool {
         match self {
             Self::Restore | Self::Verify => true,
             Self::Backup
@@ -134,20 +134,7 @@ impl RunSubject {
         }
     }
 
-    /// The task, if the run is a backup of one. Only these runs change what a task does next.
-    pub fn backup_of(self) -> Option<TaskId> {
-        match self {
-            Self::Backup(task) => Some(task),
-            Self::CheckServer(_)
-            | Self::CheckDestination(_)
-            | Self::TestStream(_)
-            | Self::Restore(_)
-            | Self::Verify(_)
-            | Self::Probe(_)
-            | Self::Inventory(_) => None,
-        }
-    }
-
+    /// The task of a backup run. Only these runs change what a task does next.
     pub fn task(self) -> Option<TaskId> {
         self.ids().task
     }
@@ -433,7 +420,7 @@ impl FailureCode {
             Self::EntryMissing => "Check the entry's path; GET /api/backups/{id}/entries lists them.",
             Self::NotDelivered => "Check the value of the notification stream, and what the channel answered.",
             Self::Cancelled => "The run was cancelled.",
-            Self::WorkerLost => "The process that had this run went away.",
+            Self::WorkerLost => "The worker that executed this run stopped.",
             Self::DatabaseAway => {
                 "The database of Holdfast itself did not answer during the run. `holdfast doctor` says what is wrong with it."
             }
@@ -476,9 +463,8 @@ mod tests {
         for kind in RunKind::ALL {
             let subject = RunSubject::of(*kind, &all).unwrap();
             assert_eq!((subject.kind(), RunSubject::of(*kind, &subject.ids())), (*kind, Some(subject)));
-            assert_eq!(subject.backup().is_some(), kind.is_of_backup(), "{kind:?}");
+            assert_eq!(subject.backup().is_some(), kind.reads_stored_backup(), "{kind:?}");
             assert_eq!(subject.task().is_some(), *kind == RunKind::Backup, "{kind:?}");
-            assert_eq!(subject.backup_of(), subject.task(), "{kind:?}");
             assert_eq!(RunSubject::of(*kind, &RunIds::default()), None);
         }
     }

@@ -1,4 +1,5 @@
-//! What to do about a task that is due: start one run at most, and report every slot that did not run.
+//! What to do about a task that is due: start at most one run, and report the slots that did not run, only the newest
+//! ones individually if there are many.
 
 use jiff::Timestamp;
 

@@ -200,9 +200,9 @@ fn without_secrets(text: &str, url: &Url) -> String {
 /// How many seconds the channel asks us to wait. A date is compared with the answer's own.
 fn retry_after(headers: &HeaderMap) -> Option<i64> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let wish = text(RETRY_AFTER)?;
-    seconds(wish).or_else(|| {
-        let (until, now) = (clock::parse_http_date(wish)?, clock::parse_http_date(text(DATE)?)?);
+    let wanted = text(RETRY_AFTER)?;
+    seconds(wanted).or_else(|| {
+        let (until, now) = (clock::parse_http_date(wanted)?, clock::parse_http_date(text(DATE)?)?);
         Some((until.as_second() - now.as_second()).max(0))
     })
 }

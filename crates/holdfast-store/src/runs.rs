@@ -467,7 +467,7 @@ pub struct RunFilter {
 }
 
 /// Restores, verifications and any other runs that work on a stored backup.
-pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter) -> Result<Page<RunRow>> {
+pub async fn list_runs_of_stored_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter) -> Result<Page<RunRow>> {
     // Only the conditions that apply, so that each combination is found by an index.
     let backup = filter.backup.map_or("", |_| " AND r.backup_id = $5");
     let kind = filter.kind.map_or("", |_| " AND r.kind = $6");
@@ -475,7 +475,7 @@ pub async fn list_of_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter)
     let condition = format!(" AND r.backup_id IS NOT NULL{backup}{kind}{status}{}", unsearched!());
     let kept_kind = filter.kind.map_or("", |_| " AND kind = $6");
     let kept_status = filter.status.map_or("", |_| " AND status = $7");
-    let kinds = kinds(RunKind::is_of_backup);
+    let kinds = kinds(RunKind::reads_stored_backup);
     let kept = format!("{} AND kind IN ({kinds}){kept_kind}{kept_status}", kept_runs!());
     list_page!(
         tx,

@@ -53,7 +53,7 @@ pub struct Plan {
 }
 
 #[derive(Debug, Default, Clone)]
-pub struct Tally {
+pub struct Counts {
     pub streams: u64,
     pub accepted: u64,
     pub restored: u64,
@@ -64,7 +64,7 @@ pub struct Tally {
     pub ends: BTreeMap<String, (u64, u64)>,
 }
 
-impl Tally {
+impl Counts {
     fn note_end(&mut self, end: &str, count: u64, number: u64) {
         let (counted, first) = self.ends.entry(end.to_owned()).or_insert((0, number));
         (*counted, *first) = (*counted + count, number.min(*first));
@@ -74,22 +74,22 @@ impl Tally {
 #[derive(Debug, Default)]
 pub struct Report {
     pub seed: u64,
-    pub families: BTreeMap<&'static str, Tally>,
+    pub families: BTreeMap<&'static str, Counts>,
     pub failures: Vec<String>,
     pub peak_bytes: u64,
     pub took: Duration,
 }
 
 impl Report {
-    pub fn total(&self) -> Tally {
-        let mut total = Tally::default();
-        for tally in self.families.values() {
-            total.streams += tally.streams;
-            total.accepted += tally.accepted;
-            total.restored += tally.restored;
-            total.not_restored += tally.not_restored;
-            total.longest = total.longest.max(tally.longest);
-            for (end, (count, first)) in &tally.ends {
+    pub fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        for counts in self.families.values() {
+            total.streams += counts.streams;
+            total.accepted += counts.accepted;
+            total.restored += counts.restored;
+            total.not_restored += counts.not_restored;
+            total.longest = total.longest.max(counts.longest);
+            for (end, (count, first)) in &counts.ends {
                 total.note_end(end, *count, *first);
             }
         }
@@ -99,8 +99,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, tally: &Tally| {
-            let Tally { streams, accepted, restored, not_restored, longest, .. } = tally;
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, counts: &Counts| {
+            let Counts { streams, accepted, restored, not_restored, longest, .. } = counts;
             let (refused, seconds) = (streams - accepted, longest.as_secs_f64());
             writeln!(
                 f,
@@ -114,8 +114,8 @@ impl fmt::Display for Report {
             "{:<20} {streams:>8} {accepted:>9} {refused:>8} {restored:>9} {not_restored:>13} {longest:>9}",
             "family"
         )?;
-        for (name, tally) in &self.families {
-            line(f, name, tally)?;
+        for (name, counts) in &self.families {
+            line(f, name, counts)?;
         }
         let total = self.total();
         line(f, "all", &total)?;
@@ -217,7 +217,7 @@ impl Books {
         self.report.lock().expect("nobody panics with it").failures.len() >= MOST_FAILURES
     }
 
-    fn note(&self, family: &'static str, note: impl FnOnce(&mut Tally)) {
+    fn note(&self, family: &'static str, note: impl FnOnce(&mut Counts)) {
         note(self.report.lock().expect("nobody panics with it").families.entry(family).or_default());
     }
 
@@ -231,7 +231,7 @@ impl Books {
     fn progress(&self, number: u64) {
         if number.is_multiple_of(100) && number > 0 {
             let total = self.report.lock().expect("nobody panics with it").total();
-            let Tally { streams, accepted, restored, .. } = total;
+            let Counts { streams, accepted, restored, .. } = total;
             let peak = peak_bytes() >> 20;
             (self.tell)(&format!("{streams} streams, {accepted} accepted, {restored} restored, {peak} MiB"));
         }
@@ -545,7 +545,7 @@ impl Slot {
         books: &Books,
     ) -> Result<(), String> {
         self.lay_out(stream);
-        books.note(name, |tally| tally.streams += 1);
+        books.note(name, |counts| counts.streams += 1);
         let client = &self.bench.user.client;
         let task = self.tasks[&kind];
         let started = Instant::now();
@@ -555,9 +555,9 @@ impl Slot {
         let cancel = is_endless.then(|| format!("/api/backup-tasks/{task}/cancel"));
         let log = self.ended(&path, cancel.as_deref(), started).await?;
         let end = how(&log)?;
-        books.note(name, |tally| {
-            tally.longest = tally.longest.max(started.elapsed());
-            tally.note_end(&end, 1, number);
+        books.note(name, |counts| {
+            counts.longest = counts.longest.max(started.elapsed());
+            counts.note_end(&end, 1, number);
         });
         books.show(&log);
         if end != "successful" {
@@ -566,7 +566,7 @@ impl Slot {
         if is_endless {
             return Err("an endless stream was accepted as a backup".to_owned());
         }
-        books.note(name, |tally| tally.accepted += 1);
+        books.note(name, |counts| counts.accepted += 1);
         let backups = client.get(&format!("/api/backups?per_page=100&backup_task_id={task}")).await.expect(200);
         let own = backups["data"].as_array().and_then(|all| all.iter().find(|backup| backup["run_id"] == log["id"]));
         let own = own.ok_or_else(|| format!("run {} is successful but has no backup", log["id"]))?;
@@ -579,10 +579,10 @@ impl Slot {
         let Some(run) = restored else { return Ok(()) };
         let end = how(&run)?;
         books.show(&run);
-        books.note(name, |tally| {
-            tally.restored += u64::from(end == "successful");
-            tally.not_restored += u64::from(end != "successful");
-            tally.note_end(&format!("restore {end}"), 1, number);
+        books.note(name, |counts| {
+            counts.restored += u64::from(end == "successful");
+            counts.not_restored += u64::from(end != "successful");
+            counts.note_end(&format!("restore {end}"), 1, number);
         });
         Ok(())
     }

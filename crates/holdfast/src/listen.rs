@@ -155,7 +155,7 @@ async fn serve_one(io: Watched, peer: SocketAddr, router: Router, stop: Cancella
         tokio::select! {
             _ = &mut serving => return,
             reason = connection.ended() => {
-                part(&serving.into_parts().io.into_inner().stream, reason);
+                send_final_response(&serving.into_parts().io.into_inner().stream, reason);
                 return;
             }
             () = stop.cancelled(), if !is_stopping => {
@@ -167,7 +167,7 @@ async fn serve_one(io: Watched, peer: SocketAddr, router: Router, stop: Cancella
 }
 
 /// Sends a final response, if there is one for the reason, before the connection is closed.
-fn part(stream: &TcpStream, reason: Reason) {
+fn send_final_response(stream: &TcpStream, reason: Reason) {
     if let Some(answer) = reason.answer() {
         drop(stream.try_write(answer));
     } else if reason == Reason::SlowAnswer {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 /// The kinds of runs that operate on a stored backup.
 pub(super) fn kinds_of_backup_runs() -> Vec<&'static str> {
-    RunKind::ALL.iter().filter(|kind| kind.is_of_backup()).map(|kind| kind.as_str()).collect()
+    RunKind::ALL.iter().filter(|kind| kind.reads_stored_backup()).map(|kind| kind.as_str()).collect()
 }
 
 /// A schema, a field, and its values.

@@ -35,7 +35,7 @@ const DATABASES: &str = "SELECT datname || chr(9) || CASE WHEN has_database_priv
 const TABLES: &str = "SELECT COUNT(*) || chr(9) || pg_database_size(current_database()) FROM pg_tables WHERE \
     schemaname NOT IN ('pg_catalog', 'information_schema')";
 /// A database that every server has and that every user may connect to by default.
-const FIRST: &str = "postgres";
+const MAINTENANCE_DATABASE: &str = "postgres";
 
 #[async_trait]
 impl Dialect for Postgresql {
@@ -48,17 +48,18 @@ impl Dialect for Postgresql {
     }
 
     async fn has(&self, at: Remote<'_>, login: &Login, name: Option<&str>) -> Result<bool> {
-        let answer = query(at, login, FIRST, "SELECT datname FROM pg_database").await?;
+        let answer = query(at, login, MAINTENANCE_DATABASE, "SELECT datname FROM pg_database").await?;
         Ok(answer.exit.success() && names(&answer.stdout, name))
     }
 
     async fn list(&self, at: Remote<'_>, login: &Login) -> Result<Listed> {
-        let answer = query(at, login, FIRST, DATABASES).await?;
+        let answer = query(at, login, MAINTENANCE_DATABASE, DATABASES).await?;
         Ok(answered(answer, tool(CLIENT), at.context).map(|answer| counted_lines(&answer.stdout)))
     }
 
     async fn size(&self, at: Remote<'_>, source: &DatabasePlan) -> Result<Size> {
-        let (database, sql) = source.database.name.as_deref().map_or((FIRST, DATABASES), |name| (name, TABLES));
+        let (database, sql) =
+            source.database.name.as_deref().map_or((MAINTENANCE_DATABASE, DATABASES), |name| (name, TABLES));
         let answer = answered(query(at, &source.login, database, sql).await?, tool(CLIENT), at.context)?;
         Ok(size_of(&answer.stdout, source.database.name.is_some()))
     }

@@ -253,7 +253,7 @@ async fn put_back(engine: &Engine, at: Remote<'_>, plan: &RestorePlan, path: &st
     engine.read_first(&plan.backup, context).await?;
     let shown = name_text(path.as_bytes());
     if plan.options.dry_run {
-        let would = if is_there { "replaced" } else { "made" };
+        let would = if is_there { "replaced" } else { "created" };
         context.log.line(format!("The database {shown} would be {would}."));
         return Ok(RestoreReport { is_dry: true, ..RestoreReport::default() });
     }

@@ -77,7 +77,7 @@ impl BackupFormat for ArchiveFormat {
                     Err(error) => pieces.send_last(Err(error)),
                 }
             }
-            // A closure that only names a part of the backup would keep only that.
+            // Moves it into the closure, so that the object is kept until the download ends.
             drop(hold);
         });
         Ok((size, download))

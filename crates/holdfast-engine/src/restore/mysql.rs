@@ -99,7 +99,7 @@ impl Engine {
 
 fn dry(name: &str, tables: Option<u64>, context: &Context) -> RestoreReport {
     context.log.line(match tables {
-        None => format!("The database {name} would be made."),
+        None => format!("The database {name} would be created."),
         Some(0) => format!("The database {name} is empty and would be filled."),
         Some(tables) => format!("The database {name} with its {tables} tables would be replaced as a whole."),
     });

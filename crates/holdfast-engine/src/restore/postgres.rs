@@ -49,7 +49,7 @@ impl Engine {
             return Err(not_empty(&name));
         }
         let is_replaced = there.is_some() && plan.overwrite;
-        // Also if an empty database is filled: a copy may take its place.
+        // An empty database is checked as well, because a copy may take its place.
         if there.is_some() {
             session.check_bound(&BTreeSet::from([name.to_owned()])).await?;
         }
@@ -78,7 +78,7 @@ impl Engine {
         }
         if plan.options.dry_run {
             context.log.line(match (&there, contents.count()) {
-                (None, _) => format!("The database {name} would be made."),
+                (None, _) => format!("The database {name} would be created."),
                 (Some(_), 0) => format!("The database {name} is empty and would be filled."),
                 (Some(_), _) => format!("The database {name} would be replaced: {}.", contents.described()),
             });

@@ -117,9 +117,9 @@ impl PostgresSession<'_> {
             Ok(sql) => Ok((fresh, sql)),
             Err(reason) => {
                 // A missing locale must not keep anybody from their data.
-                self.context
-                    .log
-                    .warn(format!("The database cannot be made as it was ({reason}); it gets this server's locale."));
+                self.context.log.warn(format!(
+                    "The database cannot be created as it was ({reason}), so it gets this server's locale."
+                ));
                 let encoding = text(model.encoding.as_str());
                 let plain =
                     format!("CREATE DATABASE {} TEMPLATE template0 ENCODING {encoding}{closed};", identifier(&fresh));
@@ -147,7 +147,7 @@ impl PostgresSession<'_> {
     /// Options that turn off what would end `pg_restore` or keep it from writing in sessions of this role and this
     /// database, as far as it does not do so itself; mostly none. Connection poolers accept no options.
     async fn options(&self, database: &str, has_event_triggers: bool) -> Result<String> {
-        const HURTING: &str = "SELECT coalesce(pg_catalog.string_agg('-c ' || name || '=0', ' '), '') FROM \
+        const LIMITS_TO_TURN_OFF: &str = "SELECT coalesce(pg_catalog.string_agg('-c ' || name || '=0', ' '), '') FROM \
             pg_catalog.pg_settings WHERE name IN ('default_transaction_read_only', 'idle_session_timeout', \
             'transaction_timeout') AND reset_val NOT IN ('0', 'off')";
         // Materialized views are filled after event triggers were created, and a trigger that refuses this would end
@@ -156,7 +156,7 @@ impl PostgresSession<'_> {
         const EVENT_TRIGGERS: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_settings WHERE name = \
             'event_triggers') THEN '-c event_triggers=off' ELSE '-c session_replication_role=replica' END FROM \
             pg_catalog.pg_roles WHERE rolname = session_user AND rolsuper";
-        let mut options = self.query(database, HURTING).await?;
+        let mut options = self.query(database, LIMITS_TO_TURN_OFF).await?;
         if has_event_triggers {
             options = format!("{options} {}", self.query(database, EVENT_TRIGGERS).await?);
         }
@@ -168,8 +168,8 @@ impl PostgresSession<'_> {
         const SHOWN: usize = 40;
         let log = &self.context.log;
         log.line(format!(
-            "Not everything of {} could be restored at once. It is restored again, and what only follows from its rows \
-             (indexes and contents of materialized views) apart from the rest. What the server said:",
+            "Not everything in {} could be restored at once. It is restored again, with indexes and the contents of \
+             materialized views, which are derived from its rows, in a separate step. Output of the server:",
             made.target
         ));
         lines.iter().take(SHOWN).for_each(|line| log.line(line));

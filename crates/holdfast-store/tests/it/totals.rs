@@ -201,7 +201,7 @@ async fn assert_lists_have_true_totals(app: &TestApp, raw: &mut Raw, user: i64) 
         for kind in [None, Some(RunKind::Verify), Some(RunKind::Restore)] {
             let and_kind = kind.map(|kind| format!(" AND kind = '{}'", kind.as_str())).unwrap_or_default();
             let filter = RunFilter { backup: None, kind, status };
-            let found = runs::list_of_backups(&mut tx, &listing, &filter).await.unwrap().total;
+            let found = runs::list_runs_of_stored_backups(&mut tx, &listing, &filter).await.unwrap().total;
             let rows = format!("runs WHERE user_id = {user} AND backup_id IS NOT NULL{and}{and_kind}");
             assert_eq!(found, raw.count(&rows).await, "{filter:?}");
         }

@@ -156,7 +156,7 @@ struct RunsPage {
     frame: Frame,
     task: Option<(i64, String)>,
     task_query: String,
-    is_of_backups: bool,
+    is_of_stored_backups: bool,
     status: String,
     statuses: Vec<(String, String)>,
     live: Vec<RunLine>,
@@ -174,9 +174,9 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
     let filter = LogFilter { task: task.as_ref().map(|(id, _)| *id), status: RunStatus::parse(&status) };
     let mut wanted = listing(&person.caller, query, true);
     wanted.search = None;
-    let is_of_backups = query.text("kind") == "restores" && task.is_none();
-    let page = if is_of_backups {
-        runs::list_rows_of_backups(&ui.app, &wanted).await?
+    let is_of_stored_backups = query.text("kind") == "restores" && task.is_none();
+    let page = if is_of_stored_backups {
+        runs::list_rows_of_stored_backups(&ui.app, &wanted).await?
     } else {
         logs::list_rows(&ui.app, &wanted, &filter).await?
     };
@@ -188,7 +188,7 @@ pub(crate) async fn list(State(ui): State<Arc<Ui>>, person: SignedIn) -> PageRes
         task_query: task.as_ref().map(|(id, _)| id.to_string()).unwrap_or_default(),
         live: if task.is_none() { RunLine::named(&ui, &person, &live).await? } else { Vec::new() },
         task,
-        is_of_backups,
+        is_of_stored_backups,
         statuses: statuses.collect(),
         status,
         pager: Pager::of(&person.reader, &page, "/runs", query),
@@ -294,7 +294,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         frame: frame.clone(),
         task: Some((1, hostile.into())),
         task_query: "1".into(),
-        is_of_backups: false,
+        is_of_stored_backups: false,
         status: "failed".into(),
         statuses: vec![("failed".into(), "failed".into())],
         live,

@@ -79,7 +79,7 @@ on_both_engines! {
         let copy = bench.target().join("copy.db");
         std::fs::create_dir_all(bench.target()).unwrap();
         let dry = bench.restore(&backup, json!({"path": path(&copy), "dry_run": true})).await;
-        assert!(output(&dry).contains("would be made") && !copy.exists(), "{}", output(&dry));
+        assert!(output(&dry).contains("would be created") && !copy.exists(), "{}", output(&dry));
         assert_successful(&bench.restore(&backup, into(&copy)).await);
         assert_eq!(contents(&copy), before);
 
