@@ -126,21 +126,26 @@ pub fn footprint() -> Result<()> {
     step("build the service", &mut cargo(&["build", "--profile", PACKAGED, "--locked", "--package", "holdfast"]))?;
     let binary = target("holdfast");
     let size = std::fs::metadata(&binary).map_err(|error| error.to_string())?.len() as f64 / 1e6;
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let (mut times, mut idle) = (Vec::new(), None);
-    for number in 0..STARTS {
+    let start = |folder: &Path| -> Result<(u128, Running)> {
         let address = format!("127.0.0.1:{}", free_port()?);
         let mut command = Command::new(&binary);
-        command.arg("serve").env("HOLDFAST_DATA_DIR", folder.path().join("data")).env("HOLDFAST_LISTEN", &address);
+        command.arg("serve").env("HOLDFAST_DATA_DIR", folder.join("data")).env("HOLDFAST_LISTEN", &address);
         let started = Instant::now();
         let service = Running::start(command.env("HOLDFAST_LOG", "warn"))?;
         wait_until_ready(&address)?;
-        times.push(started.elapsed().as_millis());
+        Ok((started.elapsed().as_millis(), service))
+    };
+    let (mut first_times, mut times, mut idle) = (Vec::new(), Vec::new(), None);
+    for number in 0..STARTS {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        first_times.push(start(folder.path())?.0);
+        let (time, service) = start(folder.path())?;
+        times.push(time);
         if number + 1 == STARTS {
             idle = Some(Idle::watch(service.child.id())?);
         }
     }
-    let first = times[0];
+    first_times.sort_unstable();
     times.sort_unstable();
     let idle = idle.ok_or("no process was measured")?;
     println!("| what | Holdfast, measured here | goal | peers, as published |\n|---|---|---|---|");
@@ -152,8 +157,9 @@ pub fn footprint() -> Result<()> {
         "| what is installed | {size:.1} MB, one file | ≤ 40 MB | Backrest: an image of 220 MB (2025); others say nothing |"
     );
     println!(
-        "| start to first answer | {} ms, {first} ms with an empty folder | ≤ 1 s | Databasus: up to about 2 minutes; others say nothing |",
-        times[STARTS / 2]
+        "| start to readiness | {} ms, {} ms with an empty folder | ≤ 1 s | Databasus: up to about 2 minutes; others say nothing |",
+        times[STARTS / 2],
+        first_times[STARTS / 2]
     );
     Ok(())
 }

@@ -313,13 +313,10 @@ fn headers(route: &Route, status: u16) -> BTreeMap<&'static str, Value> {
     if route.has_dry_run() {
         headers.insert("Holdfast-Dry-Run", optional("`true` if this was a dry run"));
     }
-    if route.has_dry_run() && status < 300 {
-        if !route.creates_resource() && route.body.is_some() {
-            headers.insert("Holdfast-Changes", optional("The fields that an update would change, for a dry run"));
-            let about =
-                "Fields of other resources that it would clear, such as `/api/remote-servers/2#database_password`";
-            headers.insert("Holdfast-Changes-Elsewhere", optional(about));
-        }
+    if route.has_dry_run() && status < 300 && !route.creates_resource() && route.body.is_some() {
+        headers.insert("Holdfast-Changes", optional("The fields that an update would change, for a dry run"));
+        let about = "Fields of other resources that it would clear, such as `/api/remote-servers/2#database_password`";
+        headers.insert("Holdfast-Changes-Elsewhere", optional(about));
     }
     if status == 202 {
         headers.insert("Location", header("Where to follow the work", "string"));
