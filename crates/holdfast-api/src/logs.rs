@@ -3,9 +3,10 @@
 use axum::http::StatusCode;
 use holdfast_app::{AppError, Resource, logs, tasks, version};
 use holdfast_core::clock::rfc3339;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::TaskId;
 use holdfast_core::input::Errors;
-use holdfast_core::run::{FailureCode, RunStatus};
+use holdfast_core::run::RunStatus;
 use holdfast_store::runs::{LogFilter, RunRow};
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -3,9 +3,9 @@
 use axum::http::StatusCode;
 use holdfast_app::{Resource, servers};
 use holdfast_core::clock::rfc3339;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Field};
-use holdfast_core::run::FailureCode;
 use holdfast_core::server;
 use holdfast_core::{limits, rules};
 use holdfast_store::servers::ServerRow;

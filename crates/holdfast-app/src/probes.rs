@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{RunId, ServerId};
 use holdfast_core::input::{Errors, Input};
 use holdfast_core::probe::{Answer, Question};
-use holdfast_core::run::{FailureCode, RunSubject, Trigger};
+use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_core::source::SourceSpec;
 use holdfast_core::task;
 use holdfast_core::{limits, rules};

@@ -1,7 +1,7 @@
 //! Incidents: backups of several tasks that fail for one cause are reported together.
 
+use crate::failure::{Blame, FailureCode};
 use crate::ids::{DestinationId, ServerId, TaskId};
-use crate::run::{Blame, FailureCode};
 
 /// How long ago failures may have been to count as one incident: longer than the usual wait before a retry, and shorter
 /// than the shortest period of most schedules.

@@ -14,6 +14,7 @@ pub mod content;
 pub mod database;
 pub mod destination;
 pub mod extent;
+pub mod failure;
 pub mod fields;
 pub mod figures;
 pub mod ids;

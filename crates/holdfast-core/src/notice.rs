@@ -4,7 +4,7 @@ use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _, Zoned};
 
-use crate::run::FailureCode;
+use crate::failure::FailureCode;
 use crate::schedule::{Schedule, TimeOfDay};
 
 string_enum! {

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdfast_core::anomaly::{self, Finished, Judgement, Measure};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, RunId, ServerId, UserId};
 use holdfast_core::lease::{Heartbeat, LeaseMonitor};
 use holdfast_core::queue::{Chooser, ConcurrencyLimits, Load, LongRunCapacity, turn};
 use holdfast_core::retention::{self, RetentionPolicy, Stored, Verdict};
-use holdfast_core::run::{FailureCode, RunStatus};
+use holdfast_core::run::RunStatus;
 use holdfast_core::schedule::{Frequency, Schedule, Spread, TimeOfDay, Window, Zone};
 use holdfast_core::{Timestamp, clock, slots};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_core::clock::rfc3339;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::Engine;
 use crate::archive::{FRAME_BYTES, Manifest};

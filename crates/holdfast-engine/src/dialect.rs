@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use holdfast_core::content::Content;
 use holdfast_core::database::DatabaseEngine;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::Engine;
 use crate::archive::Manifest;

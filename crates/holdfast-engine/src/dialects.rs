@@ -7,7 +7,7 @@ mod sqlite;
 
 use holdfast_core::content::Content;
 use holdfast_core::database::DatabaseEngine;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::Engine;
 use crate::dialect::Dialect;

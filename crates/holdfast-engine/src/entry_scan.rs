@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use holdfast_core::backup::{EntryKind, name_bytes};
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio::sync::mpsc;
 
 use crate::Engine;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 

@@ -14,7 +14,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use holdfast_core::Secret;
 use holdfast_core::content::Content;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_OMIT, Uid};
 
 use crate::archive::tar::Time;

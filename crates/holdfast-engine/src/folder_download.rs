@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::Engine;
 use crate::archive::{Choice, Options, Selection, forward};

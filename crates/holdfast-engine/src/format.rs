@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use holdfast_core::content::Content;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::Engine;

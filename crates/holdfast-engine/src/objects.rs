@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;

@@ -1,7 +1,7 @@
 //! Looks up what a server has for a user who creates a task: folders, databases, and how much there is to copy.
 
+use holdfast_core::failure::FailureCode;
 use holdfast_core::probe::{Answer, DatabaseItem, FOLDER_ITEMS};
-use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;

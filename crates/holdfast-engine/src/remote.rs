@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::network::Network;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;

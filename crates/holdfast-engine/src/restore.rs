@@ -20,6 +20,7 @@ mod mysql_warnings;
 mod postgres;
 mod postgres_derived;
 mod postgres_fresh;
+mod postgres_load;
 mod postgres_server;
 mod postgres_session;
 mod postgres_swap;

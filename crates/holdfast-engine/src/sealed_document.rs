@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 
 use holdfast_core::Secret;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::archive::{KeyDerivation, WINDOW_LOG, WrittenBy, decompress};
 use crate::error::{EngineError, Result};

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::storage::Format;
 
 use crate::Engine;

@@ -1,10 +1,10 @@
 //! Composes every text that is sent to users from the facts of what happened.
 
 use holdfast_core::clock::{self, Zone};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::figures::size;
 use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::notice::NoticeKind;
-use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, random};
 
 use crate::message::{Fact, Item, Message, Tone};

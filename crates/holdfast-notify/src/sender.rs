@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_core::Secret;
 use holdfast_core::clock;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use holdfast_engine::egress::{self, Egress, Limits};
 use reqwest::StatusCode;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};

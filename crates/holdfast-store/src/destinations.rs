@@ -4,10 +4,10 @@ use holdfast_core::characters;
 use holdfast_core::destination::{
     CurrentDestination, DestinationDraft, DestinationIdentity, DestinationKind, DestinationSpec, Reachability,
 };
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{DestinationId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
-use holdfast_core::run::FailureCode;
 use holdfast_core::{Secret, Timestamp};
 
 use crate::{DbTime, Listing, Result, Tx, spec};

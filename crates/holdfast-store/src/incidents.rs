@@ -2,9 +2,9 @@
 //! any more, an incident is deleted.
 
 use holdfast_core::Timestamp;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{DestinationId, IncidentId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::incident::{FailingTask, IncidentPlace, TELL_AGAIN_GROWTH, TELL_AGAIN_SECS};
-use holdfast_core::run::FailureCode;
 
 use crate::{DbTime, Result, Tx};
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{DestinationId, RunId, ServerId, UserId};
 use holdfast_core::queue::{Access, Chooser, ConcurrencyLimits, Load, LongRunCapacity, Share};
-use holdfast_core::run::FailureCode;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 

@@ -4,11 +4,12 @@ use holdfast_core::backup::{DeletedReason, Verification};
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::destination::{DestinationSpec, Reachability};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{
     BackupId, CopyId, DestinationId, NoticeId, RunId, ServerId, StreamId, TagId, TaskId, TokenId, UserId,
 };
 use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
-use holdfast_core::run::{FailureCode, RunKind, RunStatus, Trigger};
+use holdfast_core::run::{RunKind, RunStatus, Trigger};
 use holdfast_core::server::Connectivity;
 use holdfast_core::source::TaskKind;
 use holdfast_core::storage::Format;

@@ -3,9 +3,10 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::characters;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::page::Page;
-use holdfast_core::run::{FailureCode, RunIds, RunKind, RunStatus, RunSubject, Trigger};
+use holdfast_core::run::{RunIds, RunKind, RunStatus, RunSubject, Trigger};
 use sqlx::QueryBuilder;
 
 use crate::row::{AnyRow, FromAnyRow};

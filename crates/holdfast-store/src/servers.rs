@@ -1,11 +1,11 @@
 //! Remote servers.
 
 use holdfast_core::characters;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{ServerId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::queue::Host;
 use holdfast_core::rules::search_form;
-use holdfast_core::run::FailureCode;
 use holdfast_core::server::{Connectivity, CurrentServer, ServerDraft};
 use holdfast_core::{Secret, Timestamp};
 

@@ -1,9 +1,9 @@
 //! The figures of a user's weekly summary.
 
 use holdfast_core::Timestamp;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{TaskId, UserId};
 use holdfast_core::notice::Trouble;
-use holdfast_core::run::FailureCode;
 
 use crate::{DbTime, Result, Tx};
 

@@ -1,7 +1,8 @@
 //! The health of tasks: good, failed, overdue, paused, running and so on.
 
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{TaskId, UserId};
-use holdfast_core::run::{FailureCode, RunStatus};
+use holdfast_core::run::RunStatus;
 use holdfast_core::task_health::{Facts, TaskHealth};
 use sqlx::QueryBuilder;
 

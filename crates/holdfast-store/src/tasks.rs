@@ -1,10 +1,11 @@
 //! Backup tasks, what is attached to them, and when they are due.
 
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, TaskId, UserId};
 use holdfast_core::notice::overdue_at;
 use holdfast_core::page::Page;
 use holdfast_core::rules::search_form;
-use holdfast_core::run::{FailureCode, RunStatus, TaskStatus};
+use holdfast_core::run::{RunStatus, TaskStatus};
 use holdfast_core::schedule::{Frequency, Schedule};
 use holdfast_core::secret::SecretChange;
 use holdfast_core::source::TaskKind;

@@ -17,9 +17,9 @@ use holdfast_app::{
 };
 use holdfast_core::clock;
 use holdfast_core::content::Content;
+use holdfast_core::failure::{Blame, FailureCode};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::queue::Share;
-use holdfast_core::run::{Blame, FailureCode};
 use holdfast_engine::{Engine, EngineError, Entry, StoredBackup};
 use holdfast_store::Store;
 use holdfast_store::backups::BackupRow;

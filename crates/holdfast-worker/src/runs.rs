@@ -16,21 +16,20 @@ mod verify;
 
 use holdfast_app::Result;
 use holdfast_core::clock::seconds_between;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::lease::Heartbeat;
-use holdfast_core::run::{FailureCode, RunSubject};
+use holdfast_core::run::RunSubject;
 use holdfast_engine::{Context, EngineError};
 use holdfast_store::queue::{self, Capacity};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::{tasks, workers};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::backup::Backup;
 use self::check_destination::CheckDestination;
 use self::check_server::CheckServer;
-use self::end::End;
-use self::follow_up::FollowUp;
+use self::end::{End, write_loss};
 use self::inventory::Inventory;
-use self::job::{ContactedServers, Job, RunOutcome, Working};
+use self::job::{ContactedServers, Job, Working};
 use self::lease::{Finished, Lease, lease_until};
 use self::probe::Probe;
 use self::restore::Restore;
@@ -38,7 +37,6 @@ use self::test_stream::TestStream;
 use self::verify::Verify;
 use crate::services::Services;
 
-const LOST: &str = "The worker that had this run stopped responding before its end.";
 const STOPPED: &str = "The service was stopped while this run was in progress.";
 
 fn job(subject: RunSubject) -> Box<dyn Job> {
@@ -127,26 +125,6 @@ async fn work(
 
 /// Ends a run whose worker stopped responding.
 pub(crate) async fn fail_lost(services: &Services, lost: &Heartbeat) -> Result<()> {
-    let now = services.app.now();
     let Some(run) = runs::find(&mut services.app.store.read().await?, lost.run).await? else { return Ok(()) };
-    let job = job(run.subject);
-    let mut tx = services.app.store.begin().await?;
-    if let Some(task) = run.subject.task() {
-        tasks::find_locked(&mut tx, task).await?;
-    }
-    let is_loss = !workers::was_stopping(&mut tx, lost.run).await?;
-    let Some(epoch) = queue::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
-    let line = format!("{LOST} {}", job.left_behind(&mut tx, &run).await?);
-    runs::append_line(&mut tx, lost.run, epoch, &line, now).await?;
-    let code = FailureCode::WorkerLost;
-    let follow_up = FollowUp { run: &run, epoch, code: Some(code), is_loss, warnings: run.warnings };
-    let next = follow_up.write(&mut tx, &services.settings, now).await?;
-    let outcome = RunOutcome { run: &run, failure: Some((code, LOST)), next, warnings: run.warnings, now };
-    job.tell(&mut tx, services, &outcome).await?;
-    tx.commit().await?;
-    services.app.wake_dispatcher();
-    // A worker that was killed while it stopped is no sign of trouble.
-    metrics::counter!("holdfast_leases_lost_total").increment(u64::from(is_loss));
-    tracing::warn!(run = run.id.0, "the worker of this run stopped responding; the run has been ended as failed");
-    Ok(())
+    write_loss(services, lost, &run, &*job(run.subject)).await
 }

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Write};
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::selection::Selection;
 use super::tar::{Member, MemberKind, Reader, Writer, for_bsd};

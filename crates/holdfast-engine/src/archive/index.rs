@@ -318,7 +318,7 @@ fn read_line(lines: &mut impl BufRead, most: u64) -> Result<Option<Line>> {
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
 fn damaged(error: io::Error) -> EngineError {
-    crate::error::classify(&error, holdfast_core::run::FailureCode::Corrupt, "The index of this backup is damaged")
+    crate::error::classify(&error, holdfast_core::failure::FailureCode::Corrupt, "The index of this backup is damaged")
 }
 
 #[cfg(test)]
@@ -396,6 +396,6 @@ mod tests {
         assert_eq!(read(&index(&[listed(), ending(1_000_000)]), Recorded::NOTHING, &go_on).unwrap(), 1);
         go_on.cancel();
         let stopped = read(&index(&[Line::Unlisted, ending(1)]), recorded, &go_on).unwrap_err();
-        assert_eq!(stopped.code, holdfast_core::run::FailureCode::Cancelled);
+        assert_eq!(stopped.code, holdfast_core::failure::FailureCode::Cancelled);
     }
 }

@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 
 use holdfast_core::content::Content;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::index::Entry;
 use super::inspected::Inspected;

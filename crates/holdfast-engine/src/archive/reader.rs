@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use age::stream::StreamReader;
 use holdfast_core::Secret;
 use holdfast_core::content::Content;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::frames::{WINDOW_LOG, decompress};

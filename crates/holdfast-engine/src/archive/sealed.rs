@@ -8,7 +8,7 @@ use age::secrecy::SecretString;
 use age::stream::{StreamReader, StreamWriter};
 use age::{DecryptError, Decryptor, Encryptor, scrypt};
 use holdfast_core::Secret;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{EngineError, Result, carried};

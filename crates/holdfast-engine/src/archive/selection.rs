@@ -6,7 +6,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 
 use holdfast_core::backup::{EntryKind, name_text};
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::index::{Entry, tidy_path};
 use super::tar::{Member, MemberKind};

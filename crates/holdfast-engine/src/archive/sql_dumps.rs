@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::inspected::Inspected;
 use crate::error::{EngineError, carried};

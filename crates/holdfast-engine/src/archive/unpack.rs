@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::selection::{Selection, relative};
 use super::tar::{Member, MemberKind, Part, Reader, Time};

@@ -10,7 +10,7 @@ use age::stream::StreamWriter;
 use bytes::{Buf as _, Bytes};
 use holdfast_core::Secret;
 use holdfast_core::content::Content;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::source::TaskKind;
 
 use super::frames::{Frame, Pool};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::destination::DestinationIdentity;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::store::BlobStore;
 use crate::error::{EngineError, Result};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 

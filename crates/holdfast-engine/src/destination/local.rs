@@ -12,8 +12,8 @@ use bytes::Bytes;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt as _};
 use holdfast_core::backup::is_object_key;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 
 use super::{Accepted, BlobStore, PartBody, PartLayout, PartPlan, Stat};
 use crate::error::{EngineError, Result};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use holdfast_core::destination::{DestinationIdentity, DestinationSpec};
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::decorators::{Retrying, Throttle, Throttled};
 use super::local::Local;

@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use holdfast_core::backup::{is_object_key, name_text};
 use holdfast_core::destination::{DestinationIdentity, SftpDestination};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::local::{MARKER, unmarked, unmounted};

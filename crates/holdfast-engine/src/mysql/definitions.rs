@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 
+use holdfast_core::failure::FailureCode;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 
 use super::heads::{definer_at, head_length, without_definer, without_qualifiers};
 use super::quotes::{literal_length, outside_quotes};

@@ -5,7 +5,7 @@
 //! only the client takes for its end; the rest would run as the user of the restore. We look for the end as the server
 //! does, give the client a delimiter that nobody can have written, and refuse what the two would read differently.
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::error::{EngineError, Result};
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::definitions::{Definition, DefinitionKind, LONGEST, Reading, TABLES_END};
 use super::quotes::{outside_quotes, quoted_length};

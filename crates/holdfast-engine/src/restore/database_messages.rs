@@ -1,7 +1,7 @@
 //! What restores of databases tell people in the same words, whatever the engine.
 
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::error::EngineError;
 

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use bytes::Bytes;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 

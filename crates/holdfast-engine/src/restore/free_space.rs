@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::figures::size;
-use holdfast_core::run::FailureCode;
 use tokio::sync::mpsc;
 
 use crate::Engine;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::database_messages::is_of_the_server;

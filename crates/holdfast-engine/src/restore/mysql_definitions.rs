@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::backup::name_text;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 
 use super::mysql_session::MysqlSession;
 use super::mysql_warnings::left_events;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::feed::Feeding;
 use super::mysql_definitions::DefinitionPlace;

@@ -1,7 +1,7 @@
 //! Moves tables from a copy into the database that the copy was created for. Anybody with rights to a database could
 //! replace its tables while rows are written to them; to the copy they have no rights.
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::mysql_session::MysqlSession;
 use crate::archive::MysqlFacts;

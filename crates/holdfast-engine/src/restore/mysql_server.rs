@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::database_messages::{not_empty, not_held};
 use super::dumps::{Dump, Reading};

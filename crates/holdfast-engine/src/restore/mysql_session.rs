@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use holdfast_core::failure::FailureCode;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::mysql_session::{LACKS_RIGHTS, MAY_NOT_READ, MysqlSession, name_beside};

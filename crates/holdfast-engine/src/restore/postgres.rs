@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::io;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::database_messages::not_empty;
 use super::feed::{Fed, Feeding};
-use super::postgres_fresh::{Fresh, STRICTLY};
+use super::postgres_fresh::Fresh;
+use super::postgres_load::STRICTLY;
 use super::postgres_session::{PostgresSession, name_of};
 use crate::Engine;
 use crate::archive::pgdump::split::split;

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use holdfast_core::backup::name_text;
 use holdfast_core::random;
 
-use super::postgres_fresh::{Fresh, STRICTLY};
+use super::postgres_fresh::Fresh;
+use super::postgres_load::STRICTLY;
 use super::postgres_session::PostgresSession;
 use crate::archive::pgdump::derived::Follows;
 use crate::archive::pgdump::split::{Part, Split};

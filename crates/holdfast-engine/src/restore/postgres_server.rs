@@ -2,7 +2,7 @@
 //! SQL dumps, as the first release stored them, are run by `psql` after the whole dump was checked.
 
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::database_messages::{not_empty, not_held};
 use super::dumps::{Dump, copy};
 use super::feed::Feeding;
-use super::postgres_fresh::{Fresh, STRICTLY};
+use super::postgres_fresh::Fresh;
+use super::postgres_load::STRICTLY;
 use super::postgres_session::{PostgresSession, end_sessions_sql, name_of, with_note};
 use crate::Engine;
 use crate::archive::pgdump::split::split;

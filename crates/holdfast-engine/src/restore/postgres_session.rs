@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::Engine;
 use crate::context::Context;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio_util::sync::CancellationToken;
 
 use super::postgres_fresh::{CLOSED, Fresh};

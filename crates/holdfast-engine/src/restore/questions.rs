@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio::sync::mpsc;
 
 use crate::Engine;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_core::Timestamp;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::source::FilesSource;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;

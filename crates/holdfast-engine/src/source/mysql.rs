@@ -2,7 +2,7 @@
 
 use holdfast_core::Secret;
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::database::{DatabasePlan, Login, Table, listed_tables, unhex};
 use super::tool::{EXIT_NO_TOOL, Messages, Sign, Tool, answered};

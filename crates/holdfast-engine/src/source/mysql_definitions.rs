@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::random::{from_hex, hex};
-use holdfast_core::run::FailureCode;
 
 use super::database::{DatabasePlan, Table, unhex};
 use super::mysql::{self, mysql_text};

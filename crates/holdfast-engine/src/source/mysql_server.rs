@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::PlainSink;
 use super::after_rows::AfterRows;

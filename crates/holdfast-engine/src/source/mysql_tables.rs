@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_core::backup::name_text;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::database::{Table, unhex};
 use super::mysql::{mysql_grants, mysql_text, warn_of_floats};

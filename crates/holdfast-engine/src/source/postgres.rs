@@ -1,7 +1,7 @@
 //! Queries to PostgreSQL, and dumps of its databases.
 
 use holdfast_core::Secret;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::PlainSink;
 use super::database::{DatabasePlan, Login, Table, known_excluded, listed_tables, unhex};

@@ -1,7 +1,7 @@
 //! Whole PostgreSQL servers: roles and databases as data, and one dump after the other.
 
 use bytes::Bytes;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use super::PlainSink;
 use super::database::{DatabasePlan, Login, excluded_here};

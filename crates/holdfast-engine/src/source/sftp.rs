@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use holdfast_core::Timestamp;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::probe::FolderItem;
-use holdfast_core::run::FailureCode;
 use holdfast_core::source::FilesSource;
 
 use super::PlainSink;

@@ -1,6 +1,6 @@
 //! The programs of database engines on a server, and how to tell from what they say why they failed.
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::context::Context;
 use crate::error::{EngineError, Result};

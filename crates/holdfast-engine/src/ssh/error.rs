@@ -1,6 +1,6 @@
 //! Why a connection or a command failed.
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::egress::Refused;
 use crate::error::EngineError;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use holdfast_core::Secret;
 use holdfast_core::destination::{DestinationIdentity, DestinationSpec, SftpDestination};
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use holdfast_engine::destination::{
     Accepted, BlobStore, DestinationPlan, DestinationSettings, Opened, PartBody, RetryPolicy,
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use holdfast_core::Secret;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use holdfast_engine::destination::{
     Accepted, BlobStore, Local, Metered, PartBody, PartLayout, PartLimits, RetryPolicy, Retrying, S3, S3Config, Stat,
     Throttle, Throttled,

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
 use holdfast_core::clock::{self, Zone};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{RunId, TaskId};
-use holdfast_core::run::FailureCode;
 use holdfast_core::{Secret, Timestamp};
 use holdfast_notify::{
     About, BackupDamaged, Channel, DayLine, IncidentCause, IncidentFacts, Message, NoticeContent, Outcome, RunEnded,

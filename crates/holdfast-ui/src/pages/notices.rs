@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use holdfast_app::incidents::{self, Incident};
 use holdfast_app::notices::NoticeText;
 use holdfast_app::{AppError, Resource, notices};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::NoticeId;
 use holdfast_core::incident::IncidentPlace;
 use holdfast_core::notice::NoticeStatus;
-use holdfast_core::run::FailureCode;
 use holdfast_store::incidents::AffectedTaskRow;
 use holdfast_store::notices::{NoticeFilter, NoticeRow};
 

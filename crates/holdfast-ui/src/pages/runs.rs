@@ -6,8 +6,9 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use holdfast_app::{AppError, Resource, logs, overview, runs, tasks};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{RunId, TaskId};
-use holdfast_core::run::{FailureCode, RunIds, RunKind, RunStatus};
+use holdfast_core::run::{RunIds, RunKind, RunStatus};
 use holdfast_store::runs::{LogFilter, RunRow};
 
 use crate::form::Form;

@@ -7,10 +7,11 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::{App, Caller, Resource, overview, servers, ssh_key};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::ServerId;
 use holdfast_core::input::{Errors, Input, Value};
 use holdfast_core::limits;
-use holdfast_core::run::{FailureCode, RunSubject};
+use holdfast_core::run::RunSubject;
 use holdfast_core::server::{self, Connectivity, DEFAULT_PORT};
 use holdfast_store::servers::ServerRow;
 

@@ -3,10 +3,10 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::clock::later;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{IncidentId, RunId, TaskId, UserId};
 use holdfast_core::incident::{self, FailingTask, IncidentPlace};
 use holdfast_core::notice::NoticeKind;
-use holdfast_core::run::FailureCode;
 use holdfast_notify::{IncidentCause, IncidentFacts};
 use holdfast_store::incidents::{self, IncidentRow};
 use holdfast_store::notices::{self, Audience, Listener, Subject};

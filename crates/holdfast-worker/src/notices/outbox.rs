@@ -3,9 +3,9 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::clock;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::notice::{self, NoticeKind, Told, Trouble};
-use holdfast_core::run::FailureCode;
 use holdfast_notify::{About, BackupDamaged, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
 use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
 use holdfast_store::runs::RunRow;

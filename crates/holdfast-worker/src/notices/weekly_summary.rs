@@ -3,9 +3,9 @@
 use holdfast_app::Result;
 use holdfast_core::Timestamp;
 use holdfast_core::clock::{self, Zone};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::UserId;
 use holdfast_core::notice::{self, NoticeKind, Trouble};
-use holdfast_core::run::FailureCode;
 use holdfast_notify::{DayLine, NoticeContent, Summary, TaskLine};
 use holdfast_store::notices::{self, NewNotice, Recipient};
 use holdfast_store::summaries::{self, TaskWeek};

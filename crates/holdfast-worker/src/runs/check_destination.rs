@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::DestinationId;
 use holdfast_core::random;
-use holdfast_core::run::FailureCode;
 use holdfast_engine::destination::Checked;
 use holdfast_engine::{DestinationPlan, EngineError};
 use holdfast_store::{StoreError, Tx, destinations};

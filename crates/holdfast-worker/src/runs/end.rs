@@ -4,16 +4,20 @@ use std::time::Duration;
 
 use holdfast_app::{AppError, Result};
 use holdfast_core::clock::seconds_between;
+use holdfast_core::failure::FailureCode;
+use holdfast_core::lease::Heartbeat;
 use holdfast_core::run::RunStatus;
 use holdfast_engine::{Context, EngineError};
 use holdfast_store::runs::{self, RunRow};
-use holdfast_store::tasks;
+use holdfast_store::{queue, tasks, workers};
 
 use super::findings::note_contact;
 use super::follow_up::FollowUp;
 use super::job::{Assessed, ContactedServers, Ending, Job, RunOutcome, of_app};
 use super::lease::{append_lines, counts, lease_until};
 use crate::services::Services;
+
+const LOST: &str = "The worker that had this run stopped responding before its end.";
 
 /// The pause between attempts to write the end of a run while the database is unavailable.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
@@ -137,4 +141,28 @@ impl End<'_> {
         services.app.wake_dispatcher();
         Ok(true)
     }
+}
+
+/// Ends a run whose worker stopped responding.
+pub(super) async fn write_loss(services: &Services, lost: &Heartbeat, run: &RunRow, job: &dyn Job) -> Result<()> {
+    let now = services.app.now();
+    let mut tx = services.app.store.begin().await?;
+    if let Some(task) = run.subject.task() {
+        tasks::find_locked(&mut tx, task).await?;
+    }
+    let is_loss = !workers::was_stopping(&mut tx, lost.run).await?;
+    let Some(epoch) = queue::fail_lost(&mut tx, lost, now).await? else { return Ok(()) };
+    let line = format!("{LOST} {}", job.left_behind(&mut tx, run).await?);
+    runs::append_line(&mut tx, lost.run, epoch, &line, now).await?;
+    let code = FailureCode::WorkerLost;
+    let follow_up = FollowUp { run, epoch, code: Some(code), is_loss, warnings: run.warnings };
+    let next = follow_up.write(&mut tx, &services.settings, now).await?;
+    let outcome = RunOutcome { run, failure: Some((code, LOST)), next, warnings: run.warnings, now };
+    job.tell(&mut tx, services, &outcome).await?;
+    tx.commit().await?;
+    services.app.wake_dispatcher();
+    // A worker that was killed while it stopped is no sign of trouble.
+    metrics::counter!("holdfast_leases_lost_total").increment(u64::from(is_loss));
+    tracing::warn!(run = run.id.0, "the worker of this run stopped responding; the run has been ended as failed");
+    Ok(())
 }

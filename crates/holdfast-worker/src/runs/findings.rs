@@ -5,8 +5,8 @@ use holdfast_core::Timestamp;
 use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::Verification;
 use holdfast_core::destination::{DestinationIdentity, DestinationSpec};
+use holdfast_core::failure::{Blame, FailureCode};
 use holdfast_core::ids::{BackupId, DestinationId};
-use holdfast_core::run::{Blame, FailureCode};
 use holdfast_engine::EngineError;
 use holdfast_store::{DbTime, StoreError, Tx, audit, backups, copies, destinations, servers};
 

@@ -4,8 +4,9 @@ use holdfast_app::Origin;
 use holdfast_core::Timestamp;
 use holdfast_core::audit::AuditAction;
 use holdfast_core::clock::{later, rfc3339};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::TaskId;
-use holdfast_core::run::{FailureCode, RunStatus};
+use holdfast_core::run::RunStatus;
 use holdfast_store::runs::{self, RunRow};
 use holdfast_store::{DbTime, StoreError, Tx, audit, due, tasks};
 

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use async_trait::async_trait;
 use holdfast_core::backup::Verification;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, DestinationId, TaskId};
-use holdfast_core::run::{FailureCode, RunSubject, Trigger};
+use holdfast_core::run::{RunSubject, Trigger};
 use holdfast_engine::EngineError;
 use holdfast_store::copies::{self, StoredCopy};
 use holdfast_store::runs::{self, NewRun};

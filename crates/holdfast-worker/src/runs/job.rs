@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use holdfast_app::{AppError, Outage, OutageCause};
 use holdfast_core::Timestamp;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::ServerId;
-use holdfast_core::run::FailureCode;
 use holdfast_engine::ssh::Target;
 use holdfast_engine::{Context, EngineError, Server};
 use holdfast_store::runs::RunRow;

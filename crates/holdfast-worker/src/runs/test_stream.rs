@@ -1,8 +1,8 @@
 //! Sends a sample through a notification stream, and records what the channel answered.
 
 use async_trait::async_trait;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::StreamId;
-use holdfast_core::run::FailureCode;
 use holdfast_engine::EngineError;
 use holdfast_store::{StoreError, Tx, streams, users};
 

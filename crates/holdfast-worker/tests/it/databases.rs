@@ -109,7 +109,7 @@ on_both_engines! {
         let Found::Answer(Answer::Size { entries, bytes }) = size("postgresql", &name).await else { panic!("a size") };
         assert!(entries == 4 && bytes > 100_000, "{entries} {bytes}");
         let Found::Refusal { code, .. } = size("postgresql", "no such one").await else { panic!("a refusal") };
-        assert_eq!(code, Some(holdfast_core::run::FailureCode::DatabaseMissing));
+        assert_eq!(code, Some(holdfast_core::failure::FailureCode::DatabaseMissing));
         let username = format!("u{}", shop.replace('_', ""));
         mariadb.create_user(&username, PASSWORD, "*");
         login(&bench, &username, Some(PASSWORD)).await;

@@ -62,7 +62,7 @@ on_both_engines! {
 
         let run = probes::ask_folder(&app, &caller, server, "/no/such/folder").await.unwrap();
         let Found::Refusal { code, .. } = answer(&bench, &caller, run).await else { panic!("nothing is there") };
-        assert_eq!(code, Some(holdfast_core::run::FailureCode::SourceMissing));
+        assert_eq!(code, Some(holdfast_core::failure::FailureCode::SourceMissing));
 
         // The estimate matches the backup.
         let input = Input::default()

@@ -2,9 +2,10 @@ use std::time::Duration;
 
 use holdfast_core::Timestamp;
 use holdfast_core::content::Content;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId};
 use holdfast_core::queue::{ConcurrencyLimits, LongRunCapacity};
-use holdfast_core::run::{FailureCode, RunStatus, RunSubject, Trigger};
+use holdfast_core::run::{RunStatus, RunSubject, Trigger};
 use holdfast_store::backups::NewBackup;
 use holdfast_store::copies::NewCopy;
 use holdfast_store::queue::{self, Capacity};

@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_core::Secret;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use holdfast_engine::{EngineError, decrypt, extract};
 use serde_json::json;
 

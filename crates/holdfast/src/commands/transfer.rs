@@ -10,7 +10,7 @@ use holdfast_app::{AppError, accounts, audit_log, people};
 use holdfast_core::characters::stored_line;
 use holdfast_core::destination::sftp::is_fingerprint;
 use holdfast_core::destination::{DestinationSpec, S3Settings, SftpDestination};
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use holdfast_engine::sealed_document::{self, Packer};
 use holdfast_engine::{DestinationPlan, Engine, EngineError};
 use holdfast_store::Migrations;

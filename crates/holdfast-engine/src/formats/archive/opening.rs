@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_core::backup::EntryKind;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 
 use crate::archive::tar::{Expanded, Reader};
 use crate::archive::{Archive, Bounded, Entry, KeyDerivation, Manifest, plain};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use holdfast_core::backup::object_key;
 use holdfast_core::content::Content;
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio::task::JoinHandle;
 
 use super::opening::read_back;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use holdfast_core::run::FailureCode;
+use holdfast_core::failure::FailureCode;
 use tokio::runtime::Handle;
 
 use super::{NAMED, PIECE_BYTES, failed, note_folder, trimmed};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_app::{App, AppError};
+use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{DestinationId, RunId};
-use holdfast_core::run::FailureCode;
 use holdfast_engine::{EngineError, Journal};
 use holdfast_store::runs::RunRow;
 use holdfast_store::uploads;
