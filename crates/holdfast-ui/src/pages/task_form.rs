@@ -131,6 +131,46 @@ enum For<'a> {
     Edit(&'a Task),
 }
 
+/// What a task can refer to: ids and labels.
+struct Choices {
+    servers: Vec<(String, String)>,
+    destinations: Vec<(String, String)>,
+    streams: Vec<(String, String)>,
+    tags: Vec<(String, String)>,
+}
+
+impl Choices {
+    async fn load(ui: &Ui, person: &SignedIn, values: &Values) -> Result<Self, PageError> {
+        let all = everything(&person.caller);
+        let servers = servers::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
+        let destinations =
+            destinations::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
+        let streams = streams::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
+        let tags = tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
+        let (mut servers, mut destinations): (Vec<_>, Vec<_>) = (servers.collect(), destinations.collect());
+        let (mut streams, mut tags): (Vec<_>, Vec<_>) = (streams.collect(), tags.collect());
+        // The lists are limited, so add selected items that are not among them.
+        let caller = &person.caller;
+        for id in missing(values, "remote_server_id", &servers) {
+            let row = unless_gone(servers::show(&ui.app, caller, ServerId(id)).await)?;
+            servers.extend(row.map(|row| (row.id.to_string(), row.label)));
+        }
+        for id in missing(values, "backup_destination_id", &destinations) {
+            let row = unless_gone(destinations::show(&ui.app, caller, DestinationId(id)).await)?;
+            destinations.extend(row.map(|row| (row.id.to_string(), row.label)));
+        }
+        for id in missing(values, "notification_stream_ids", &streams) {
+            let row = unless_gone(streams::show(&ui.app, caller, StreamId(id)).await)?;
+            streams.extend(row.map(|row| (row.id.to_string(), row.label)));
+        }
+        for id in missing(values, "tag_ids", &tags) {
+            let row = unless_gone(tags::show(&ui.app, caller, TagId(id)).await)?;
+            tags.extend(row.map(|row| (row.id.to_string(), row.label)));
+        }
+        Ok(Self { servers, destinations, streams, tags })
+    }
+}
+
 async fn form_page(
     ui: &Ui,
     person: &SignedIn,
@@ -139,33 +179,9 @@ async fn form_page(
     shown: Markup,
     errors: &Errors,
 ) -> Result<FormPage, PageError> {
-    let (t, all) = (person.t(), everything(&person.caller));
+    let t = person.t();
     let fields = Fields { t, values, errors };
-    let servers = servers::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
-    let destinations =
-        destinations::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
-    let streams = streams::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
-    let tags = tags::list(&ui.app, &all).await?.items.into_iter().map(|row| (row.id.to_string(), row.label));
-    let (mut servers, mut destinations): (Vec<_>, Vec<_>) = (servers.collect(), destinations.collect());
-    let (mut streams, mut tags): (Vec<_>, Vec<_>) = (streams.collect(), tags.collect());
-    // The lists are limited, so add selected items that are not among them.
-    let caller = &person.caller;
-    for id in missing(values, "remote_server_id", &servers) {
-        let row = unless_gone(servers::show(&ui.app, caller, ServerId(id)).await)?;
-        servers.extend(row.map(|row| (row.id.to_string(), row.label)));
-    }
-    for id in missing(values, "backup_destination_id", &destinations) {
-        let row = unless_gone(destinations::show(&ui.app, caller, DestinationId(id)).await)?;
-        destinations.extend(row.map(|row| (row.id.to_string(), row.label)));
-    }
-    for id in missing(values, "notification_stream_ids", &streams) {
-        let row = unless_gone(streams::show(&ui.app, caller, StreamId(id)).await)?;
-        streams.extend(row.map(|row| (row.id.to_string(), row.label)));
-    }
-    for id in missing(values, "tag_ids", &tags) {
-        let row = unless_gone(tags::show(&ui.app, caller, TagId(id)).await)?;
-        tags.extend(row.map(|row| (row.id.to_string(), row.label)));
-    }
+    let Choices { servers, destinations, streams, tags } = Choices::load(ui, person, values).await?;
     let mut problems = Vec::new();
     if servers.is_empty() {
         problems.push(t.say("task-needs-server"));
