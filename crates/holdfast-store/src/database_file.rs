@@ -85,7 +85,9 @@ impl DatabaseFile {
             locks.lines().filter(holds).filter_map(|line| line.split_whitespace().nth(4)?.parse::<u32>().ok());
         let holder = holders.into_iter().find(|id| *id != own && *id != 0)?;
         let name = std::fs::read_to_string(format!("/proc/{holder}/comm")).unwrap_or_default();
-        Some(format!("process {holder} ({}) holds the lock", name.trim()))
+        // The processes of other users may be hidden.
+        let name = if name.is_empty() { String::new() } else { format!(" ({})", name.trim()) };
+        Some(format!("process {holder}{name} holds the lock"))
     }
 
     /// The free space of its file system.

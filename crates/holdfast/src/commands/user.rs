@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 use holdfast_app::ownership::Preview;
 use holdfast_app::refusal::Conflict;
 use holdfast_app::{App, AppError, accounts, ownership, people, supervision, suspension, tokens, two_factor};
-use holdfast_core::Secret;
 use holdfast_core::user::UserDraft;
 use holdfast_store::Migrations;
 use holdfast_store::destinations::StoredRow;
 use holdfast_store::users::UserRow;
 use serde_json::{Value, json};
 
-use super::confirm;
 use super::origin::origin;
+use super::{ask, confirm};
 use crate::cli::{Handover, PauseCommand, UserCommand};
 use crate::failure::Failure;
 use crate::output::{Printer, complain, say};
@@ -48,7 +47,7 @@ pub async fn run(settings: &Settings, command: UserCommand, printer: Printer) ->
     match command {
         UserCommand::Create { email, name, timezone, admin } => {
             let draft = UserDraft::check(&name, &email, &timezone, admin).map_err(AppError::Invalid)?;
-            let id = accounts::create(&app, &origin(), &draft, &read_password()?).await?;
+            let id = accounts::create(&app, &origin(), &draft, &ask::new_secret("New password", None)?).await?;
             let words = format!("Created account {id} for {}.", draft.email);
             printer.one(&json!({"id": id.0, "email": draft.email}), |_| words);
         }
@@ -63,7 +62,14 @@ pub async fn run(settings: &Settings, command: UserCommand, printer: Printer) ->
         }
         UserCommand::ResetPassword { email, keep } => {
             let user = tokens::user_by_email(&app, &email).await?;
-            let ended = accounts::reset_password(&app, &origin(), user.user_id(), &read_password()?, keep).await?;
+            let ended = accounts::reset_password(
+                &app,
+                &origin(),
+                user.user_id(),
+                &ask::new_secret("New password", None)?,
+                keep,
+            )
+            .await?;
             printer.done(&format!("Password of {} changed; {ended}.", user.email));
         }
         UserCommand::EnableOtp { email } => {
@@ -266,13 +272,6 @@ pub async fn pause(settings: &Settings, command: PauseCommand, printer: Printer)
     let value = json!({ what: changed, "still_paused": stay });
     printer.one(&value, |_| format!("Tasks of {} that were {what}: {}.", user.email, changed.len()));
     Ok(())
-}
-
-fn read_password() -> Result<Secret, Failure> {
-    if std::io::stdin().is_terminal() {
-        complain!("Type the password and press Enter (it is shown; pipe it in to avoid that):");
-    }
-    Ok(Secret::new(read_line()?.trim_end_matches(['\r', '\n'])))
 }
 
 /// The first line of standard input.
