@@ -214,7 +214,7 @@ async fn check_key(settings: &Settings) -> Result<String, String> {
     }
 }
 
-/// Whether there is a database with something in it. One that cannot be opened is told of by another check.
+/// Whether there is a database with something in it. Another check reports one that cannot be opened.
 async fn has_installation(settings: &Settings) -> bool {
     match holdfast_store::sqlite_path(settings.database_url.reveal()) {
         Some(path) => path.exists(),
