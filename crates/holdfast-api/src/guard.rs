@@ -71,11 +71,11 @@ async fn admitted(route: &Guarded, asked: Result<bool, ApiError>, mut request: R
             caller.expected = expected(request.method(), request.headers());
             let (user, actor) = (caller.user, caller.origin.actor.clone());
             caller.dry_run = dry_run.clone().filter(|_| *has_dry_run);
-            let asking = caller.clone();
+            let asking = dry_run.filter(|_| *has_dry_run).map(|dry_run| (caller.clone(), dry_run));
             request.extensions_mut().insert(caller);
-            match dry_run.filter(|_| *has_dry_run) {
+            match asking {
                 // A dry run changes nothing, so it can be repeated without an idempotency key.
-                Some(dry_run) => {
+                Some((asking, dry_run)) => {
                     let mut response = next.run(request).await;
                     dry_run::describe(&mut response, &dry_run);
                     match record_guessing(&api.app, &asking, &dry_run).await {
