@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody as _};
+use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use futures_util::stream::{self, StreamExt as _};
 use holdfast_app::{App, Credential, is_accepted};
@@ -13,6 +14,9 @@ use tokio::sync::mpsc;
 
 /// How often a caller is checked: a response ends within two seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The type of responses that have no end of their own.
+const EVENT_STREAM: &[u8] = b"text/event-stream";
 
 type Piece = Result<Bytes, axum::Error>;
 
@@ -34,16 +38,17 @@ pub(crate) fn while_accepted(app: &Arc<App>, shown: &Arc<OnceLock<Credential>>, 
         return response;
     }
     let (app, shown) = (app.clone(), shown.clone());
+    let is_endless = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes() == EVENT_STREAM);
     response.map(|body| {
         let (sender, pieces) = mpsc::channel(1);
         // Separate from the connection, which does not ask for more while the client reads nothing. What the response
         // holds is released all the same.
-        tokio::spawn(async move { forward(&app, &shown, body, sender).await });
+        tokio::spawn(async move { forward(&app, &shown, body, sender, is_endless).await });
         Body::from_stream(stream::unfold(pieces, |mut pieces| async move { Some((pieces.recv().await?, pieces)) }))
     })
 }
 
-async fn forward(app: &App, shown: &OnceLock<Credential>, body: Body, sender: mpsc::Sender<Piece>) {
+async fn forward(app: &App, shown: &OnceLock<Credential>, body: Body, sender: mpsc::Sender<Piece>, is_endless: bool) {
     let forwarding = async {
         let mut pieces = body.into_data_stream();
         while let Some(piece) = pieces.next().await {
@@ -58,6 +63,10 @@ async fn forward(app: &App, shown: &OnceLock<Credential>, body: Body, sender: mp
         () = refusal(app, shown) => {}
     }
     tracing::info!("a response was cut off because its caller is no longer let in");
+    // A stream of events is never complete: its client opens the next one, which is refused.
+    if is_endless {
+        return;
+    }
     // An error, so that a response that was cut off does not look complete. A client that is gone needs none.
     drop(sender.send(Err(axum::Error::new("the caller is no longer let in"))).await);
 }
