@@ -16,5 +16,5 @@ pub use backup_reader::folder_page::Window;
 pub use backup_reader::{EngineReader, ReadingLimits};
 pub use notices::mailer::SenderMailer;
 pub use settings::Settings;
-pub use upkeep::doctor::{Finding, examine};
+pub use upkeep::doctor::{Finding, check_installation};
 pub use worker::{Parts, Worker, supervise};

@@ -38,7 +38,7 @@ pub struct Finding {
 }
 
 /// Checks every destination and server of every user, many at a time, and hands over each finding as it is made.
-pub async fn examine(parts: &Parts, mut tell: impl FnMut(Finding)) -> Result<()> {
+pub async fn check_installation(parts: &Parts, mut tell: impl FnMut(Finding)) -> Result<()> {
     let planner = Planner { folder: parts.folder.clone() };
     let people = users::list(&mut parts.app.store.read().await?).await?;
     let mut owned = Vec::new();

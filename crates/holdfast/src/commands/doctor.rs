@@ -10,7 +10,7 @@ use holdfast_core::clock::{Clock as _, SystemClock};
 use holdfast_engine::FreeSpace;
 use holdfast_store::Migrations;
 use holdfast_store::master_key::MasterKeySource;
-use holdfast_worker::{Parts, examine};
+use holdfast_worker::{Parts, check_installation};
 use serde_json::{Value, json};
 
 use crate::audit_log::AuditLog;
@@ -143,7 +143,7 @@ async fn look_inside(report: &mut Report, parts: &Parts, settings: &Settings, is
         let answered = answered.map(|()| "it answers and accepts the login".to_owned());
         report.tell("mail server", answered.map_err(|refusal| format!("{} Check HOLDFAST_SMTP_URL.", refusal.text)));
     }
-    examine(parts, |finding| report.tell(&finding.what, finding.found)).await?;
+    check_installation(parts, |finding| report.tell(&finding.what, finding.found)).await?;
     Ok(())
 }
 
