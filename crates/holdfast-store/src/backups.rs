@@ -14,6 +14,7 @@ use holdfast_core::{Secret, Timestamp};
 use sqlx::QueryBuilder;
 
 use crate::copies::{self, NewCopy};
+use crate::listing::equals;
 use crate::statement::{Statement as _, decode_all};
 use crate::{DbTime, Listing, Result, StoreError, Tx};
 
@@ -133,11 +134,11 @@ pub struct BackupFilter {
 pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Result<Page<BackupRow>> {
     // Only the conditions that apply, so that each combination is found by an index.
     let task = filter.task.map_or("", |_| " AND b.task_id = $5");
-    let status = filter.status.map_or("", |_| " AND b.verification = $6");
+    let status = equals("b.verification", filter.status.map(Verification::as_str));
     let stored = if filter.with_deleted { "" } else { " AND b.deleted_at IS NULL" };
     let damaged = if filter.is_damaged { " AND b.verification IN ('corrupt', 'missing')" } else { "" };
     let condition = format!("{task}{status}{stored}{damaged}{}", unsearched!());
-    let kept_status = filter.status.map_or("", |_| " AND status = $6");
+    let kept_status = equals("status", filter.status.map(Verification::as_str));
     let kept_stored = if filter.with_deleted { "" } else { " AND kind = 'stored'" };
     let kept_damaged = if filter.is_damaged { " AND status IN ('corrupt', 'missing')" } else { "" };
     let kept = format!("subject = 'backup'{kept_stored}{kept_status}{kept_damaged}{}", unsearched!());
@@ -147,8 +148,7 @@ pub async fn list(tx: &mut Tx, listing: &Listing, filter: &BackupFilter) -> Resu
         "backups" as "b" with first_copy!(), created "b.created_at",
         changed "COALESCE(b.deleted_at, b.verified_at, b.created_at)",
         total filter.task.is_none().then_some(&*kept), &condition,
-        filter.task,
-        filter.status.map(Verification::as_str)
+        filter.task
     )
 }
 

@@ -45,16 +45,8 @@ impl Listing {
     }
 
     /// Whether only rows since some time are listed.
-    fn is_since(&self) -> bool {
+    pub(crate) fn is_since(&self) -> bool {
         self.created_after.is_some() || self.updated_after.is_some()
-    }
-
-    pub(crate) fn created_after(&self) -> Option<DbTime> {
-        self.created_after.map(DbTime)
-    }
-
-    pub(crate) fn updated_after(&self) -> Option<DbTime> {
-        self.updated_after.map(DbTime)
     }
 
     pub(crate) fn after_id(&self) -> Option<i64> {
@@ -76,6 +68,12 @@ impl Listing {
     }
 }
 
+/// A condition that a column has one of the words of an enumeration. The word is part of the text: PostgreSQL plans a
+/// statement once for all values that are bound to it, and few rows or millions may have this one.
+pub(crate) fn equals(column: &str, word: Option<&'static str>) -> String {
+    word.map_or_else(String::new, |word| format!(" AND {column} = '{word}'"))
+}
+
 /// What is listed, in SQL.
 pub(crate) struct Listed<'a> {
     pub columns: &'static str,
@@ -94,7 +92,7 @@ pub(crate) struct Listed<'a> {
 }
 
 impl Listed<'_> {
-    /// The statement of a page. `$1` is the owner, `$2` the needle, `$3` and `$4` are limit and offset; five values of
+    /// The statement of a page. `$1` is the owner, `$2` the needle, `$3` and `$4` are limit and offset; three values of
     /// the listing follow those of the condition.
     pub(crate) fn page(&self, listing: &Listing) -> String {
         let Self { columns, table, alias, join, .. } = self;
@@ -115,10 +113,13 @@ impl Listed<'_> {
         }
     }
 
+    /// Times are part of the text, so that each statement with one is planned for it: how many rows there are since
+    /// then decides which index is best.
     fn rows(&self, listing: &Listing) -> String {
-        let Self { alias, created, updated, condition, values, .. } = self;
-        let created = listing.created_after.map(|_| format!(" AND {created} > ${}", values + 5));
-        let updated = listing.updated_after.map(|_| format!(" AND {updated} > ${}", values + 6));
+        let Self { alias, created, updated, condition, .. } = self;
+        let since = |column: &str, at: Timestamp| format!(" AND {column} > {}", at.as_microsecond());
+        let created = listing.created_after.map(|at| since(created, at));
+        let updated = listing.updated_after.map(|at| since(updated, at));
         let (created, updated) = (created.unwrap_or_default(), updated.unwrap_or_default());
         format!("{alias}.user_id = $1{condition}{created}{updated}")
     }
@@ -140,7 +141,7 @@ impl Listed<'_> {
         if listing.after.is_none() {
             return String::new();
         }
-        let (alias, first) = (self.alias, self.values + 7);
+        let (alias, first) = (self.alias, self.values + 5);
         let sign = if listing.sort.is_descending() { "<" } else { ">" };
         match listing.sort {
             Sort::Id | Sort::IdDescending => format!(" AND {alias}.id {sign} ${first}"),
@@ -246,14 +247,15 @@ macro_rules! list_page {
             values: <[&str]>::len(&[$(stringify!($bind)),*]),
         };
         let found: $crate::listing::Found<_> = with_conn!($tx, conn => {
-            let query = sqlx::query::<Db>(sqlx::AssertSqlSafe(listed.page(listing)));
+            let query = sqlx::query::<Db>(sqlx::AssertSqlSafe(listed.page(listing))).persistent(!listing.is_since());
             let rows = $crate::statement::Statement::all(bind_listing!(query, listing $(, $bind)*), conn).await;
             rows.and_then(|rows| $crate::listing::read_page(&rows, listing))
         })?;
         let mut counted = None;
         if found.needs_total(listing) {
             counted = Some(with_conn!($tx, conn => {
-                let query = sqlx::query::<Db>(sqlx::AssertSqlSafe(listed.count(listing)));
+                let query =
+                    sqlx::query::<Db>(sqlx::AssertSqlSafe(listed.count(listing))).persistent(!listing.is_since());
                 $crate::statement::Statement::first(bind_listing!(query, listing $(, $bind)*), conn)
                     .await
                     .and_then($crate::statement::decode_one::<(i64,), _>)
@@ -272,8 +274,6 @@ macro_rules! bind_listing {
             .bind($listing.limit())
             .bind($listing.offset())
             $(.bind($bind))*
-            .bind($listing.created_after())
-            .bind($listing.updated_after())
             .bind($listing.after_id())
             .bind($listing.after_time())
             .bind($listing.after_label())

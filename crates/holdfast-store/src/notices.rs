@@ -7,6 +7,7 @@ use holdfast_core::ids::{IncidentId, NoticeId, StreamId, TaskId, UserId};
 use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
 use holdfast_core::page::Page;
 
+use crate::listing::equals;
 use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
 use crate::{DbTime, Listing, Result, Tx};
@@ -286,17 +287,17 @@ pub struct NoticeFilter {
 
 pub async fn list(tx: &mut Tx, listing: &Listing, filter: &NoticeFilter) -> Result<Page<NoticeRow>> {
     // Only the conditions that apply, so that each combination is found by an index.
-    let status = filter.status.map_or("", |_| " AND n.status = $5");
-    let stream = filter.stream.map_or("", |_| " AND n.stream_id = $6");
+    let status = equals("n.status", filter.status.map(NoticeStatus::as_str));
+    let stream = filter.stream.map_or("", |_| " AND n.stream_id = $5");
     let condition = format!("{status}{stream}{}", unsearched!());
-    let kept_status = filter.status.map_or("", |_| " AND status = $5");
-    let kept = format!("subject = 'notice'{kept_status}{}", unsearched!());
+    let kept_status = equals("status", filter.status.map(NoticeStatus::as_str));
+    let kept_stream = filter.stream.map_or("", |_| " AND kind = CAST($5 AS TEXT)");
+    let kept = format!("subject = 'notice'{kept_status}{kept_stream}{}", unsearched!());
     list_page!(
         tx,
         listing,
         "notices" as "n" with "", created "n.created_at", changed "COALESCE(n.ended_at, n.created_at)",
-        total filter.stream.is_none().then_some(&*kept), &condition,
-        filter.status.map(NoticeStatus::as_str),
+        total Some(&*kept), &condition,
         filter.stream
     )
 }

@@ -9,6 +9,7 @@ use holdfast_core::page::Page;
 use holdfast_core::run::{RunIds, RunKind, RunStatus, RunSubject, Trigger};
 use sqlx::QueryBuilder;
 
+use crate::listing::equals;
 use crate::row::{AnyRow, FromAnyRow};
 use crate::statement::{Statement as _, decode_all};
 use crate::tx::push_ids;
@@ -329,17 +330,16 @@ pub struct LogFilter {
 pub async fn list_logs(tx: &mut Tx, listing: &Listing, filter: &LogFilter) -> Result<Page<RunRow>> {
     // Only the conditions that apply, so that each combination is found by an index.
     let task = filter.task.map_or("", |_| " AND r.task_id = $5");
-    let status = filter.status.map_or("", |_| " AND r.status = $6");
+    let status = equals("r.status", filter.status.map(RunStatus::as_str));
     let condition = format!(" AND r.kind = 'backup'{task}{status}{}", unsearched!());
-    let kept_status = filter.status.map_or("", |_| " AND status = $6");
+    let kept_status = equals("status", filter.status.map(RunStatus::as_str));
     let kept = format!("{} AND kind = 'backup'{kept_status}", kept_runs!());
     list_page!(
         tx,
         listing,
         "runs" as "r" with "", created "r.created_at", changed ended_at!(),
         total filter.task.is_none().then_some(&*kept), &condition,
-        filter.task,
-        filter.status.map(RunStatus::as_str)
+        filter.task
     )
 }
 
@@ -471,11 +471,11 @@ pub struct RunFilter {
 pub async fn list_runs_of_stored_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter) -> Result<Page<RunRow>> {
     // Only the conditions that apply, so that each combination is found by an index.
     let backup = filter.backup.map_or("", |_| " AND r.backup_id = $5");
-    let kind = filter.kind.map_or("", |_| " AND r.kind = $6");
-    let status = filter.status.map_or("", |_| " AND r.status = $7");
+    let kind = equals("r.kind", filter.kind.map(RunKind::as_str));
+    let status = equals("r.status", filter.status.map(RunStatus::as_str));
     let condition = format!(" AND r.backup_id IS NOT NULL{backup}{kind}{status}{}", unsearched!());
-    let kept_kind = filter.kind.map_or("", |_| " AND kind = $6");
-    let kept_status = filter.status.map_or("", |_| " AND status = $7");
+    let kept_kind = equals("kind", filter.kind.map(RunKind::as_str));
+    let kept_status = equals("status", filter.status.map(RunStatus::as_str));
     let kinds = kinds(RunKind::reads_stored_backup);
     let kept = format!("{} AND kind IN ({kinds}){kept_kind}{kept_status}", kept_runs!());
     list_page!(
@@ -483,9 +483,7 @@ pub async fn list_runs_of_stored_backups(tx: &mut Tx, listing: &Listing, filter:
         listing,
         "runs" as "r" with "", created "r.created_at", changed ended_at!(),
         total filter.backup.is_none().then_some(&*kept), &condition,
-        filter.backup,
-        filter.kind.map(RunKind::as_str),
-        filter.status.map(RunStatus::as_str)
+        filter.backup
     )
 }
 
@@ -571,6 +569,9 @@ pub struct EndedPosition {
     id: i64,
 }
 
+/// How many logs a search for old ones passes for each that it may delete: passing them takes far less time.
+const PASSED_PER_DELETED: i64 = 10;
+
 /// How far a search for old logs got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSearch {
@@ -579,10 +580,11 @@ pub struct LogSearch {
     pub next: Option<EndedPosition>,
 }
 
-/// Deletes old logs among the next `limit` behind `position` that ended before `before`. The newest of each task is
-/// kept, as is that of any backup that still exists. These stay for as long as the backups do and may be millions, so
-/// the search continues behind them instead of beginning again.
-pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, position: EndedPosition, limit: i64) -> Result<LogSearch> {
+/// Deletes old logs that ended before `before`: at most `rows` of the next `rows * PASSED_PER_DELETED` behind `position`.
+/// The newest of each task is kept, as is that of any backup that still exists. These stay for as long as the backups do
+/// and may be millions, so the search continues behind them instead of beginning again.
+pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, position: EndedPosition, rows: i64) -> Result<LogSearch> {
+    let most = rows.saturating_mul(PASSED_PER_DELETED);
     let last = fetch_optional!(
         tx,
         (i64, i64, i64),
@@ -594,21 +596,31 @@ pub async fn delete_old_logs(tx: &mut Tx, before: Timestamp, position: EndedPosi
         DbTime(before),
         position.at,
         position.id,
-        limit
+        most
     )?;
     let Some((at, id, found)) = last else { return Ok(LogSearch { deleted: 0, next: None }) };
-    let deleted = execute!(
+    let end = EndedPosition { at, id };
+    let gone = fetch_all!(
         tx,
+        (i64, i64),
         "DELETE FROM runs WHERE id IN (SELECT r.id FROM runs r
              WHERE r.is_long AND r.finished_at IS NOT NULL AND (r.finished_at, r.id) > ($1, $2)
                  AND (r.finished_at, r.id) <= ($3, $4)
                  AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.run_id = r.id AND b.deleted_at IS NULL)
-                 AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM runs n WHERE n.task_id = r.task_id AND n.id > r.id)))",
+                 AND (r.task_id IS NULL OR EXISTS (SELECT 1 FROM runs n WHERE n.task_id = r.task_id AND n.id > r.id))
+             ORDER BY r.finished_at, r.id LIMIT $5)
+         RETURNING finished_at, id",
         position.at,
         position.id,
-        at,
-        id
+        end.at,
+        end.id,
+        rows
     )?;
-    let next = (found == limit).then_some(EndedPosition { at, id });
-    Ok(LogSearch { deleted, next })
+    // If there may be more of them in this part, the search continues behind the last one.
+    let next = if i64::try_from(gone.len()).unwrap_or(i64::MAX) >= rows {
+        gone.iter().max().map(|(at, id)| EndedPosition { at: *at, id: *id })
+    } else {
+        (found == most).then_some(end)
+    };
+    Ok(LogSearch { deleted: gone.len() as u64, next })
 }

@@ -186,7 +186,8 @@ impl Pools {
         let connect: PgConnectOptions = options.url.parse().map_err(|_| {
             StartError::Database("the database URL is neither sqlite://PATH nor a valid postgres:// URL".to_owned())
         })?;
-        // Our statements are few and their plans do not depend on the values, so each is planned once per connection.
+        // Our statements are few, so each is planned once per connection. Where the plan depends on a value, that is part
+        // of the text, or the transaction plans each time (`Tx::plan_for_values`).
         // A node that dies while it holds a row lock must not block the others for hours.
         let connect = connect.options([
             ("plan_cache_mode", "force_generic_plan"),

@@ -150,6 +150,15 @@ impl Tx {
         begun.await.map_err(|error| StoreError::Broken(error.to_string()))?
     }
 
+    /// Plans every statement for its values until the end of the transaction. For work on many rows, where a plan that
+    /// fits all values may read a whole table for a few of them. SQLite needs nothing of the kind.
+    pub async fn plan_for_values(&mut self) -> Result<()> {
+        if self.is_sqlite() {
+            return Ok(());
+        }
+        execute!(self, "SET LOCAL plan_cache_mode TO force_custom_plan").map(drop)
+    }
+
     /// Reads everything from one snapshot from now on. The connection is not reused.
     pub(crate) async fn begin_snapshot(&mut self) -> Result<()> {
         self.broken = true;

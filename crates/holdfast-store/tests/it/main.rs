@@ -5,6 +5,10 @@
 mod keys;
 /// Pages of lists with their totals, and rows that cannot be read.
 mod lists;
+/// The search for logs that have expired.
+mod old_logs;
+/// Statements that no function of the store has.
+mod raw;
 /// Migrations: parity of the two dialects, newer databases.
 mod schema;
 /// Totals that triggers keep: they are those of the rows, whatever happens.

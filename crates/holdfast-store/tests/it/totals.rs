@@ -13,50 +13,8 @@ use holdfast_store::runs::{LogFilter, RunFilter};
 use holdfast_store::transfer::Contents;
 use holdfast_store::{DbTime, Listing, audit, backups, notices, ownership, runs, totals, transfer};
 use holdfast_testkit::{TestApp, on_both_engines};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 
-/// A connection of its own, for statements that no function of the store has.
-enum Raw {
-    Sqlite(SqliteConnection),
-    Postgres(PgConnection),
-}
-
-impl Raw {
-    async fn open(app: &TestApp) -> Self {
-        if app.app.store.is_sqlite() {
-            Self::Sqlite(SqliteConnection::connect(&app.options.url).await.unwrap())
-        } else {
-            Self::Postgres(PgConnection::connect(&app.options.url).await.unwrap())
-        }
-    }
-
-    async fn run(&mut self, sql: String) {
-        let shown = sql.clone();
-        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
-        let done = match self {
-            Self::Sqlite(connection) => sql.execute(connection).await.map(|done| done.rows_affected()),
-            Self::Postgres(connection) => sql.execute(connection).await.map(|done| done.rows_affected()),
-        };
-        done.expect(&shown);
-    }
-
-    /// Rows of user, kind and status with their number and bytes.
-    async fn group(&mut self, sql: &str) -> BTreeMap<(i64, String, String), (i64, i64)> {
-        let rows: Vec<(i64, String, String, i64, i64)> = match self {
-            Self::Sqlite(connection) => sqlx::query_as(AssertSqlSafe(sql)).fetch_all(connection).await.unwrap(),
-            Self::Postgres(connection) => sqlx::query_as(AssertSqlSafe(sql)).fetch_all(connection).await.unwrap(),
-        };
-        rows.into_iter().map(|(user, kind, status, amount, bytes)| ((user, kind, status), (amount, bytes))).collect()
-    }
-
-    async fn count(&mut self, rows: &str) -> i64 {
-        let sql = format!("SELECT COUNT(*) FROM {rows}");
-        match self {
-            Self::Sqlite(connection) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(connection).await.unwrap(),
-            Self::Postgres(connection) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(connection).await.unwrap(),
-        }
-    }
-}
+use crate::raw::Raw;
 
 /// For each subject, its rows counted anew.
 const COUNTED: &[(&str, &str)] = &[
@@ -76,7 +34,9 @@ const COUNTED: &[(&str, &str)] = &[
     ),
     (
         "notice",
-        "SELECT user_id, CAST('' AS TEXT), status, COUNT(*), CAST(0 AS BIGINT) FROM notices GROUP BY user_id, status",
+        "SELECT user_id, s, status, COUNT(*), CAST(0 AS BIGINT) FROM (SELECT user_id, status,
+             COALESCE(CAST(stream_id AS TEXT), '') AS s FROM notices) n
+         GROUP BY user_id, s, status",
     ),
     (
         "event",
@@ -116,6 +76,8 @@ const NOTICES: &[&str] = &["pending", "delivered", "undelivered"];
 /// Whose rows change, and where backups are.
 struct World {
     users: Vec<i64>,
+    /// One of each user, in the same order.
+    streams: Vec<i64>,
     destination: i64,
     task: i64,
     serial: u64,
@@ -126,10 +88,12 @@ impl World {
     fn change(&mut self, dice: &mut Dice) -> String {
         self.serial += 1;
         let (serial, destination, task) = (self.serial, self.destination, self.task);
-        let user = self.users[usize::try_from(dice.below(self.users.len() as u64)).unwrap()];
+        let which = usize::try_from(dice.below(self.users.len() as u64)).unwrap();
+        let user = self.users[which];
         let (modulus, rest) = (2 + dice.below(6), dice.below(2));
         let some = format!("id % {modulus} = {rest}");
-        match dice.below(16) {
+        let stream = if dice.below(3) == 0 { "NULL".to_owned() } else { self.streams[which].to_string() };
+        match dice.below(17) {
             0..=2 => format!(
                 "INSERT INTO runs (user_id, kind, task_id, slot_at, status, requested_by, attempt, lease_epoch,
                      bytes_read, bytes_stored, files, warnings, created_at, is_long)
@@ -163,12 +127,14 @@ impl World {
             ),
             11 => format!("DELETE FROM backups WHERE {some}"),
             12..=13 => format!(
-                "INSERT INTO notices (user_id, recipient, kind, event, title, content, status, tries, is_held, claim,
-                     created_at)
-                 VALUES ({user}, 'user {user}', 'weekly_summary', 'e', 't', '{{}}', '{}', 0, FALSE, 0, {serial})",
+                "INSERT INTO notices (user_id, stream_id, recipient, kind, event, title, content, status, tries,
+                     is_held, claim, created_at)
+                 VALUES ({user}, {stream}, 'user {user}', 'weekly_summary', 'e', 't', '{{}}', '{}', 0, FALSE, 0,
+                     {serial})",
                 dice.of(NOTICES)
             ),
             14 => format!("UPDATE notices SET status = '{}' WHERE {some}", dice.of(NOTICES)),
+            15 => format!("UPDATE notices SET stream_id = {stream} WHERE user_id = {user} AND {some}"),
             _ => format!("DELETE FROM notices WHERE {some}; DELETE FROM audit_events WHERE {some}"),
         }
     }
@@ -181,7 +147,11 @@ async fn world(app: &TestApp, names: &[&str]) -> World {
     }
     let task = users[0].task().await;
     let destination = users[0].destination().await;
-    World { users: users.iter().map(|user| user.id.0).collect(), destination, task, serial: 1 }
+    let mut streams = Vec::new();
+    for user in &users {
+        streams.push(user.stream().await);
+    }
+    World { users: users.iter().map(|user| user.id.0).collect(), streams, destination, task, serial: 1 }
 }
 
 async fn fold(app: &TestApp) {
@@ -191,7 +161,7 @@ async fn fold(app: &TestApp) {
 }
 
 /// Every combination of filters, and the same rows in SQL.
-async fn assert_lists_have_true_totals(app: &TestApp, raw: &mut Raw, user: i64) {
+async fn assert_lists_have_true_totals(app: &TestApp, raw: &mut Raw, world: &World, user: i64) {
     let listing = Listing::new(UserId(user), PageRequest { page: 1, per_page: 1 });
     let mut tx = app.app.store.read().await.unwrap();
     for status in [None].into_iter().chain([RunStatus::Successful, RunStatus::Failed].map(Some)) {
@@ -224,6 +194,15 @@ async fn assert_lists_have_true_totals(app: &TestApp, raw: &mut Raw, user: i64) 
         let found = notices::list(&mut tx, &listing, &NoticeFilter { status, stream: None }).await.unwrap().total;
         assert_eq!(found, raw.count(&format!("notices WHERE user_id = {user}{and}")).await);
     }
+    for stream in &world.streams {
+        for status in [None, Some(NoticeStatus::Undelivered)] {
+            let and = status.map(|status| format!(" AND status = '{}'", status.as_str())).unwrap_or_default();
+            let filter = NoticeFilter { status, stream: Some(*stream) };
+            let found = notices::list(&mut tx, &listing, &filter).await.unwrap().total;
+            let rows = format!("notices WHERE user_id = {user} AND stream_id = {stream}{and}");
+            assert_eq!(found, raw.count(&rows).await, "{filter:?}");
+        }
+    }
     let found = audit::list_page(&mut tx, &listing).await.unwrap().total;
     assert_eq!(found, raw.count(&format!("audit_events WHERE user_id = {user}")).await);
 }
@@ -244,7 +223,7 @@ on_both_engines! {
         }
         assert!(raw.count("runs").await > 5 && raw.count("backups").await > 5 && raw.count("notices").await > 5);
         for user in &world.users {
-            assert_lists_have_true_totals(&app, &mut raw, *user).await;
+            assert_lists_have_true_totals(&app, &mut raw, &world, *user).await;
         }
         let mut tx = app.app.store.read().await.unwrap();
         let stored = totals::sum_stored(&mut tx, UserId(world.users[0])).await.unwrap();
@@ -276,7 +255,7 @@ on_both_engines! {
         tx.commit().await.unwrap();
         assert_totals_are_true(&mut raw, "after a transfer").await;
         assert_eq!(raw.count(&format!("backups WHERE user_id = {ada}")).await, 0);
-        assert_lists_have_true_totals(&app, &mut raw, eve.0).await;
+        assert_lists_have_true_totals(&app, &mut raw, &world, eve.0).await;
 
         raw.run(format!("DELETE FROM users WHERE id = {ada}")).await;
         assert_totals_are_true(&mut raw, "after one account was deleted").await;

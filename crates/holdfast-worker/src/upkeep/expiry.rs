@@ -104,6 +104,7 @@ pub(crate) async fn delete(services: &Services, logs: LogPosition) -> Result<Log
         // At least one batch of each, however long the others take.
         loop {
             let mut tx = app.store.begin().await?;
+            tx.plan_for_values().await?;
             let gone = what.delete(&mut tx, before, now).await?;
             tx.commit().await?;
             total += gone;
@@ -137,6 +138,7 @@ async fn delete_logs(services: &Services, mut position: LogPosition, deadline: I
     let mut total = 0;
     while let Some(from) = position {
         let mut tx = app.store.begin().await?;
+        tx.plan_for_values().await?;
         let LogSearch { deleted, next } = runs::delete_old_logs(&mut tx, before, from, ROWS_AT_ONCE).await?;
         tx.commit().await?;
         total += deleted;
