@@ -22,6 +22,7 @@ pub const BUSYBOX: Package = Package { name: "busybox-static", is_there: || on_p
 pub const AGE: Package = Package { name: "age", is_there: || on_path("age") };
 pub const ZSTD: Package = Package { name: "zstd", is_there: || on_path("zstd") };
 pub const BSDTAR: Package = Package { name: "libarchive-tools", is_there: || on_path("bsdtar") };
+pub const RESTIC: Package = Package { name: "restic", is_there: || on_path("restic") };
 pub const OPENSSL: Package = Package { name: "openssl", is_there: || on_path("openssl") };
 pub const AIOSMTPD: Package = Package { name: "python3-aiosmtpd", is_there: has_aiosmtpd };
 pub const CHROMIUM: Package = Package { name: "chromium", is_there: || on_path("chromium") };

@@ -8,12 +8,12 @@ use crate::bench::free_port;
 use crate::commands::{Result, cargo, output, root, step};
 use crate::packages::{
     self, AGE, AIOSMTPD, BSDTAR, BUSYBOX, CHROMIUM, CHROMIUM_DRIVER, GO, MARIADB, NGINX, OPENSSL, POSTGRESQL,
-    PROMETHEUS, SHELLCHECK, SQLITE, SSH, SSHD, SYSTEMD, ZSTD,
+    PROMETHEUS, RESTIC, SHELLCHECK, SQLITE, SSH, SSHD, SYSTEMD, ZSTD,
 };
 
 pub fn run() -> Result<()> {
-    packages::install(&[POSTGRESQL, MARIADB, SQLITE, SSHD, SSH, BUSYBOX, BSDTAR, GO, OPENSSL, AGE, ZSTD, AIOSMTPD])?;
-    packages::install(&[CHROMIUM, CHROMIUM_DRIVER, NGINX, PROMETHEUS, SHELLCHECK, SYSTEMD])?;
+    packages::install(&[POSTGRESQL, MARIADB, SQLITE, SSHD, SSH, BUSYBOX, BSDTAR, GO, OPENSSL, AGE, ZSTD, RESTIC])?;
+    packages::install(&[AIOSMTPD, CHROMIUM, CHROMIUM_DRIVER, NGINX, PROMETHEUS, SHELLCHECK, SYSTEMD])?;
     step("formatting", &mut cargo(&["fmt", "--all", "--check"]))?;
     let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"];
     step("clippy", &mut cargo(&clippy))?;
