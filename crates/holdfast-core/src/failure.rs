@@ -37,6 +37,7 @@ string_enum! {
         DestinationFailed = "destination_failed",
         ForbiddenAddress = "forbidden_address",
         TooLarge = "too_large",
+        Locked = "locked",
         // In a stored backup.
         Missing = "missing",
         Corrupt = "corrupt",
@@ -112,7 +113,8 @@ impl FailureCode {
             | Self::DestinationUnmounted
             | Self::DestinationFailed
             | Self::ForbiddenAddress
-            | Self::ClockSkew => Blame::Destination,
+            | Self::ClockSkew
+            | Self::Locked => Blame::Destination,
             Self::Missing | Self::Corrupt | Self::WrongPassword => Blame::Backup,
             Self::HostileArchive => Blame::Content,
             Self::EntryMissing => Blame::Request,
@@ -137,6 +139,7 @@ impl FailureCode {
             | Self::Lost
             | Self::Stalled
             | Self::DestinationUnavailable
+            | Self::Locked
             | Self::WorkerLost
             | Self::DatabaseAway
             | Self::KeyMissing => true,
@@ -237,6 +240,9 @@ impl FailureCode {
                 "The operator decides which addresses may be reached, with HOLDFAST_EGRESS_ALLOW."
             }
             Self::TooLarge => "Split the source into several tasks.",
+            Self::Locked => {
+                "Another program uses the repository. Wait until it has ended; if it no longer runs, remove its lock with `restic unlock`."
+            }
             Self::Missing => "The object is gone from the destination. Run the task again to have a backup.",
             Self::Corrupt => "Do not rely on this backup. Run the task again, and look into the destination's health.",
             Self::WrongPassword => "Use the password that was set when this backup was made.",

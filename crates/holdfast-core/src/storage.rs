@@ -11,11 +11,13 @@ string_enum! {
     Format {
         /// One object for each backup: tar or dumps, compressed with zstd, encrypted with age.
         Archive = "archive",
+        /// A repository of restic for each task, in which each backup adds only what has changed.
+        Repository = "repository",
     }
 }
 
-/// A known format that is not implemented yet.
-const REPOSITORY: &str = "repository";
+/// The formats that a task can have. Repositories can be written and read, but not yet pruned.
+pub const OFFERED_FORMATS: &[&str] = &["archive"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
@@ -40,7 +42,7 @@ const APPENDED_FILENAME: FieldSpec = FieldSpec::line("appended_filename", limits
     .also_called(&["appended_file_name"])
     .shown_at("/storage/appended_filename");
 const FORMAT: FieldSpec =
-    FieldSpec::choice("format", Format::WORDS).default_to(DefaultValue::Text("archive")).shown_at("/storage/format");
+    FieldSpec::choice("format", OFFERED_FORMATS).default_to(DefaultValue::Text("archive")).shown_at("/storage/format");
 
 pub const FIELDS: &[FieldSpec] = &[KEEP, PATH, APPENDED_FILENAME, FORMAT];
 
@@ -101,8 +103,8 @@ fn check_format(errors: &mut Errors, input: &Input, current: Format) -> Format {
         Field::Absent => return current,
         Field::Null => return Format::Archive,
         Field::Value(text) => match Format::parse(&text) {
-            Some(format) => return format,
-            None if text == REPOSITORY => Rule::NoRepository,
+            Some(Format::Repository) => Rule::NoRepository,
+            Some(format @ Format::Archive) => return format,
             None => Rule::Choice,
         },
         Field::WrongType => Rule::Choice,

@@ -24,4 +24,4 @@ pub use s3::{S3, S3Config};
 pub use sftp::Sftp;
 pub use store::{Accepted, BlobStore, PartLayout, Stat};
 pub use upload::Journal;
-pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, UploadReceiver, Uploaded};
+pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, UploadReceiver, Uploaded, put_confirmed};

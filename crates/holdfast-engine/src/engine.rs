@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::archive::{KeyDerivation, Pool};
+use crate::archive::KeyDerivation;
 use crate::destination::{self, DestinationPlan, DestinationSettings};
 use crate::error::Result;
+use crate::pool::Pool;
 use crate::remote::RemoteSettings;
 
 /// How this installation moves data.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use holdfast_core::content::Content;
 use holdfast_core::failure::FailureCode;
+use holdfast_core::storage::Format;
 use tokio_util::sync::CancellationToken;
 
 use crate::Engine;
@@ -133,7 +134,7 @@ type Confirm = Box<dyn FnOnce() -> Result<Option<Blocks>> + Send>;
 
 impl PlainReader {
     pub(crate) fn new(plain: Box<dyn Read + Send>, confirm: Confirm) -> Self {
-        Self { plain: Hashing { reader: plain, hash: Sha256::default(), bytes: 0 }, confirm }
+        Self { plain: Hashing::new(plain), confirm }
     }
 
     /// Reads the rest, and checks that everything is what was backed up.
@@ -141,7 +142,9 @@ impl PlainReader {
         io::copy(&mut self.plain, &mut io::sink())
             .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
         let blocks = (self.confirm)()?;
-        if self.plain.hash.hex() != backup.plain_sha256 {
+        // Files in a repository are not read as one stream when they are stored; each of their chunks has a hash.
+        let is_in_parts = backup.format == Format::Repository && backup.content == Content::Files;
+        if !is_in_parts && self.plain.hex() != backup.plain_sha256 {
             return Err(EngineError::corrupt("The content differs from what was backed up."));
         }
         if let (Some(proven), Some(blocks)) = (&backup.proven, blocks) {
@@ -156,6 +159,17 @@ pub(crate) struct Hashing<R> {
     reader: R,
     hash: Sha256,
     pub bytes: u64,
+}
+
+impl<R> Hashing<R> {
+    pub(crate) fn new(reader: R) -> Self {
+        Self { reader, hash: Sha256::default(), bytes: 0 }
+    }
+
+    /// The SHA-256 of everything so far.
+    pub(crate) fn hex(&self) -> String {
+        self.hash.hex()
+    }
 }
 
 impl<R: Read> Read for Hashing<R> {

@@ -2,13 +2,17 @@
 //! docs/decisions/0033 for what else assumes that a backup is one object.
 
 mod archive;
+mod repository;
 
 use holdfast_core::storage::Format;
 
 use crate::format::BackupFormat;
+pub use repository::PruneReport;
+pub(crate) use repository::prune;
 
 pub(crate) fn of(format: Format) -> &'static dyn BackupFormat {
     match format {
         Format::Archive => &archive::ArchiveFormat,
+        Format::Repository => &repository::RepositoryFormat,
     }
 }

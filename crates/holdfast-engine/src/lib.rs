@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod mysql;
 mod objects;
 mod plan;
+mod pool;
 pub mod postgres;
 mod probe;
 mod progress;
@@ -44,10 +45,11 @@ pub use egress::Egress;
 pub use engine::{Engine, Settings};
 pub use error::{EngineError, Result};
 pub use extract::{decrypt, extract};
+pub use formats::PruneReport;
 pub use free_space::FreeSpace;
 pub use plan::{
-    BackupPlan, BackupReport, DatabasePlan, FilesSource, Login, RestorePlan, RestoreReport, RestoreTarget,
-    ServerReport, Source, StoredBackup,
+    BackupPlan, BackupReport, DatabasePlan, FilesSource, Login, PrunePlan, RepositoryPlan, RestorePlan, RestoreReport,
+    RestoreTarget, ServerReport, Source, StoredBackup,
 };
 pub use probe::Probe;
 pub use progress::{Counts, Progress};

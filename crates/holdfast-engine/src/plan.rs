@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_core::backup::RestoreOptions;
 use holdfast_core::content::Content;
@@ -24,6 +25,21 @@ pub enum Source {
 }
 
 impl Source {
+    /// The path of files.
+    pub(crate) fn folder_path(&self) -> Option<String> {
+        match self {
+            Self::Files(files) => Some(files.path.clone()),
+            Self::Database(_) => None,
+        }
+    }
+
+    pub(crate) fn excludes(&self) -> &[String] {
+        match self {
+            Self::Files(files) => &files.excluded,
+            Self::Database(_) => &[],
+        }
+    }
+
     /// A description of the source for users.
     pub fn text(&self) -> String {
         match self {
@@ -38,6 +54,28 @@ impl Source {
     }
 }
 
+/// The repository of a task.
+#[derive(Debug, Clone)]
+pub struct RepositoryPlan {
+    /// Its folder at the destination.
+    pub folder: String,
+    /// The password of earlier backups, if the task has a new one since. The repository then gets the new one.
+    pub earlier_password: Option<Secret>,
+    /// The locator of the last backup of the same source, to compare with.
+    pub parent: Option<String>,
+}
+
+/// A repository from which what no snapshot needs is removed.
+#[derive(Debug, Clone)]
+pub struct PrunePlan {
+    pub destination: DestinationPlan,
+    pub folder: String,
+    pub password: Secret,
+    pub started_at: Timestamp,
+    /// After this time, no more packs are written again.
+    pub budget: Duration,
+}
+
 #[derive(Clone)]
 pub struct BackupPlan {
     pub server: Server,
@@ -49,6 +87,8 @@ pub struct BackupPlan {
     pub started_at: Timestamp,
     /// Plain bytes and files of the previous backup, as an estimate for this one.
     pub last: Option<(u64, u64)>,
+    /// For the format of that name.
+    pub repository: Option<RepositoryPlan>,
 }
 
 /// A backup that is stored and confirmed.
@@ -84,6 +124,8 @@ pub struct StoredBackup {
     pub entries: u64,
     pub is_encrypted: bool,
     pub password: Option<Secret>,
+    /// When a reading of all of it begins; a repository is locked from then on. `None` to look around in it.
+    pub opened_at: Option<Timestamp>,
     /// For operations that read the backup more than once: later readings return only bytes that the first one
     /// verified.
     pub proven: Option<VerifiedBlocks>,

@@ -5,6 +5,7 @@ pub(crate) mod changes;
 pub(crate) mod database;
 pub(crate) mod database_dump;
 pub(crate) mod files;
+pub(crate) mod listing;
 pub(crate) mod mysql;
 pub(crate) mod mysql_database;
 mod mysql_definitions;

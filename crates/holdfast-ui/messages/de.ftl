@@ -256,6 +256,7 @@ failure-destination-unmounted = Das ist nicht der bisher verwendete Ordner. Lieg
 failure-destination-failed = Das Protokoll zeigt, was das Ziel gemeldet hat.
 failure-forbidden-address = Welche Adressen erreichbar sind, legt der Betreiber von Holdfast mit HOLDFAST_EGRESS_ALLOW fest.
 failure-too-large = Teilen Sie die Quelle auf mehrere Aufgaben auf.
+failure-locked = Ein anderes Programm benutzt das Repository. Warten Sie, bis es fertig ist; läuft es nicht mehr, entfernt „restic unlock“ seine Sperre.
 failure-missing = Das Objekt ist am Ziel nicht mehr vorhanden. Starten Sie die Aufgabe erneut, um ein Backup zu erstellen.
 failure-corrupt = Verlassen Sie sich nicht auf dieses Backup. Starten Sie die Aufgabe erneut und prüfen Sie, ob das Ziel in Ordnung ist.
 failure-wrong-password = Verwenden Sie das Passwort, das beim Erstellen dieses Backups gesetzt war.

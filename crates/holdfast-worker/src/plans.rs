@@ -60,6 +60,7 @@ impl Planner {
             storage: settings.spec.storage.clone(),
             started_at: app.now(),
             last: last.map(|(bytes, files)| (count(bytes), count(files))),
+            repository: None,
         };
         let jump = server_row.jump_server_id;
         Ok(PlannedBackup { plan, settings, jump, has_heartbeat: row.has_heartbeat })
@@ -82,7 +83,7 @@ impl Planner {
                 holdfast_engine::RestoreTarget::Database { name: name.clone(), login: self.login(app, &row).await? }
             }
         };
-        let stored = StoredBackup { proven: Some(VerifiedBlocks::default()), ..stored };
+        let stored = StoredBackup { proven: Some(VerifiedBlocks::default()), opened_at: Some(app.now()), ..stored };
         let plan = RestorePlan { backup: stored, server, overwrite: draft.overwrite, options: draft.options, target };
         Ok((plan, row.jump_server_id))
     }
@@ -106,6 +107,7 @@ impl Planner {
             entries: stored_number(backup.entries)?,
             is_encrypted: backup.is_encrypted,
             password: backups::open_password(&mut tx, backup).await?,
+            opened_at: None,
             proven: None,
             hold: None,
         })

@@ -1,10 +1,9 @@
-//! Writes the files of a server to an archive of our own, member by member, as they arrive. Files that the server's tar
-//! took for one big hole are requested again: GNU tar trusts a file system that reports no blocks, and some do so for
-//! files that contain data.
+//! Passes on the files of a server, member by member, as they arrive. Files that the server's tar took for one big hole
+//! are requested again: GNU tar trusts a file system that reports no blocks, and some do so for files that contain data.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 use holdfast_core::backup::name_text;
 
@@ -12,7 +11,7 @@ use super::index::Entry;
 use super::inspected::Inspected;
 use super::selection::{PathLimits, relative};
 use super::shown::shown_short;
-use super::tar::{Member, MemberKind, MemberRange, Reader, Writer};
+use super::tar::{Member, MemberKind, MemberRange, Reader};
 
 /// The maximum number of files to read again, including hard links to them; more would take too much memory.
 const MAX_AGAIN: usize = 1_000_000;
@@ -23,7 +22,7 @@ const MAX_AGAIN_BYTES: usize = 128 * 1024 * 1024;
 const NAMED: u64 = 20;
 
 /// The source of the members: one archive, followed by another with the files that are read again.
-pub(super) trait Readings: Read {
+pub(crate) trait Readings: Read {
     /// After the end of the first archive, requests these files again and returns the indexes of those that really
     /// consist only of holes; `None` if nothing can be read again.
     fn again(&mut self, files: &[Member]) -> io::Result<Option<Vec<usize>>>;
@@ -32,22 +31,11 @@ pub(super) trait Readings: Read {
     fn passed(&mut self, file: &Member);
 }
 
-/// Counts the bytes written, to determine the position of each member.
-struct Counted<W> {
-    out: W,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+/// Stores members.
+pub(crate) trait MemberSink {
+    /// Stores a member with its content, and returns where that is in the plain stream, if there is one. Of a file with
+    /// holes, `data` has only the parts between them.
+    fn put(&mut self, member: &Member, data: &mut dyn Read) -> io::Result<MemberRange>;
 }
 
 /// A Bloom filter of the names that have arrived, of 4 MiB however many there are. A name that arrived is always
@@ -84,8 +72,8 @@ impl BloomFilter {
     }
 }
 
-struct Repacking<'a, W: Write> {
-    writer: Writer<Counted<W>>,
+struct Repacking<'a, S> {
+    sink: &'a mut S,
     inspected: Inspected,
     /// The number of members with a path or name that most systems do not accept.
     long_names: u64,
@@ -93,7 +81,7 @@ struct Repacking<'a, W: Write> {
     on_entry: &'a mut dyn FnMut(&Entry) -> io::Result<()>,
 }
 
-impl<W: Write> Repacking<'_, W> {
+impl<S: MemberSink> Repacking<'_, S> {
     fn add(&mut self, member: &Member, data: &mut dyn Read) -> io::Result<()> {
         // No tar that reads a folder writes such names. What cannot be restored must not count as backed up.
         let leads_out = || io::Error::other(format!("{} leads out of the source", name_text(&member.path)));
@@ -115,9 +103,7 @@ impl<W: Write> Repacking<'_, W> {
         if PathLimits::USUAL.is_exceeded(&path) {
             self.note_long_name(&path);
         }
-        let start = self.writer.get_mut().bytes;
-        self.writer.append(member, data)?;
-        let place = MemberRange { start, end: self.writer.get_mut().bytes };
+        let place = self.sink.put(member, data)?;
         self.inspected.entries += 1;
         (self.on_entry)(&Entry::of(member, place))
     }
@@ -140,15 +126,14 @@ impl<W: Write> Repacking<'_, W> {
     }
 }
 
-/// Reads all of `source` and writes it to `out`.
-pub(super) fn repack<W: Write>(
+/// Reads all of `source` and passes it to `sink`.
+pub(crate) fn repack<S: MemberSink>(
     source: &mut impl Readings,
-    out: W,
+    sink: &mut S,
     on_entry: &mut dyn FnMut(&Entry) -> io::Result<()>,
 ) -> io::Result<Inspected> {
-    let writer = Writer::new(Counted { out, bytes: 0 });
     let mut repacking =
-        Repacking { writer, inspected: Inspected::default(), long_names: 0, seen: BloomFilter::default(), on_entry };
+        Repacking { sink, inspected: Inspected::default(), long_names: 0, seen: BloomFilter::default(), on_entry };
     let (mut again, mut links, mut names, mut held) = (Vec::new(), Vec::new(), HashSet::new(), 0);
     let mut reader = Reader::new(&mut *source);
     while let Some((member, _)) = reader.next()? {
@@ -197,7 +182,6 @@ pub(super) fn repack<W: Write>(
         let more = repacking.long_names - NAMED;
         repacking.inspected.warnings.push(format!("{more} more paths or names are as long"));
     }
-    repacking.writer.finish()?;
     Ok(repacking.inspected)
 }
 

@@ -51,7 +51,7 @@ impl WrittenBy<'_> {
 pub(crate) struct KeyDerivation(Arc<Mutex<()>>);
 
 impl KeyDerivation {
-    fn take<T>(&self, derive: impl FnOnce() -> T) -> T {
+    pub(crate) fn take<T>(&self, derive: impl FnOnce() -> T) -> T {
         let _turn = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         derive()
     }

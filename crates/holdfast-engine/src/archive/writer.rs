@@ -13,14 +13,15 @@ use holdfast_core::content::Content;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::source::TaskKind;
 
-use super::frames::{Frame, Pool};
+use super::frames::Frame;
 use super::index::{Entry, IndexWriter, Manifest, Trailer};
 use super::inspect::inspect;
 use super::inspected::Inspected;
-use super::repack::{Readings, repack};
-use super::tar::Member;
+use super::repack::{MemberSink, Readings, repack};
+use super::tar::{Member, MemberRange, Writer};
 use super::{FRAME_BYTES, KeyDerivation};
 use crate::error::{EngineError, Result, classify};
+use crate::pool::Pool;
 use crate::progress::Progress;
 use crate::sha256::Sha256;
 use crate::source::changes::Passed;
@@ -58,7 +59,7 @@ fn failed(error: io::Error) -> EngineError {
 pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: Out<W>) -> Result<(Packed, W)> {
     let mut index = IndexWriter::new(&packing.manifest).map_err(failed)?;
     let mut framer = Framer::new(packing.pool, out);
-    source.progress = Some(packing.progress.clone());
+    source.count(packing.progress.clone());
     let mut has_data = false;
     let mut on_entry = |entry: &Entry| {
         packing.progress.add_file();
@@ -70,10 +71,15 @@ pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: O
         index.entry(entry)
     };
     let inspected = match packing.content.kind() {
-        TaskKind::Files => repack(&mut source, &mut framer, &mut on_entry)
-            .map_err(|error| classify(&error, FailureCode::Incomplete, "The stream is incomplete or damaged"))?,
+        TaskKind::Files => {
+            let mut tar = TarWriter { writer: Writer::new(Counted { out: &mut framer, bytes: 0 }) };
+            let repacked = repack(&mut source, &mut tar, &mut on_entry);
+            repacked
+                .and_then(|inspected| tar.writer.finish().map(|_| inspected))
+                .map_err(|error| classify(&error, FailureCode::Incomplete, "The stream is incomplete or damaged"))?
+        }
         TaskKind::Database => {
-            let mut tee = Tee { source: &mut source, framer: &mut framer };
+            let mut tee = Tee { source: &mut source, copy: &mut framer };
             let inspected = inspect(packing.content, &mut tee, FailureCode::Incomplete, &mut on_entry)?;
             packing.progress.set_files(inspected.entries);
             // Also archive what the parser left unread.
@@ -92,17 +98,48 @@ pub(crate) fn pack<W: Write>(packing: &Packing<'_>, mut source: Received, out: O
     Ok((Packed { is_empty: !has_data, notes, warnings, ..ended }, sink))
 }
 
-/// A reader that also writes every byte to the archive.
-struct Tee<'a, R, W: Write> {
-    source: &'a mut R,
-    framer: &'a mut Framer<W>,
+/// A reader that also writes every byte to a copy.
+pub(crate) struct Tee<'a, R, W> {
+    pub source: &'a mut R,
+    pub copy: &'a mut W,
 }
 
 impl<R: Read, W: Write> Read for Tee<'_, R, W> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
-        self.framer.push(&buffer[..read])?;
+        self.copy.write_all(&buffer[..read])?;
         Ok(read)
+    }
+}
+
+/// Writes members as a tar archive of our own.
+struct TarWriter<W: Write> {
+    writer: Writer<Counted<W>>,
+}
+
+impl<W: Write> MemberSink for TarWriter<W> {
+    fn put(&mut self, member: &Member, data: &mut dyn Read) -> io::Result<MemberRange> {
+        let start = self.writer.get_mut().bytes;
+        self.writer.append(member, data)?;
+        Ok(MemberRange { start, end: self.writer.get_mut().bytes })
+    }
+}
+
+/// Counts the bytes written, to determine the position of each member.
+struct Counted<W> {
+    out: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 
@@ -222,7 +259,7 @@ impl<W: Write> Framer<W> {
             self.spare.clear();
         }
         let frame = std::mem::replace(&mut self.filling, next);
-        self.in_work.push_back(self.pool.compress(frame)?);
+        self.in_work.push_back(frame.compress(&self.pool)?);
         Ok(())
     }
 
@@ -282,6 +319,11 @@ enum At {
 impl Received {
     pub(crate) fn new(receiver: SinkReceiver) -> Self {
         Self { receiver, batch: Vec::new().into_iter(), chunk: Bytes::new(), at: At::Reading, progress: None }
+    }
+
+    /// Adds what is read to the progress of the run.
+    pub(crate) fn count(&mut self, progress: Arc<Progress>) {
+        self.progress = Some(progress);
     }
 
     fn receive(&mut self) -> io::Result<Batch> {

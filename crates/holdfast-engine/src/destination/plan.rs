@@ -65,6 +65,10 @@ pub struct DestinationSettings {
     pub parts: PartLimits,
     /// Parts that are too large for memory are kept here, in unnamed temporary files.
     pub spool_folder: PathBuf,
+    /// How long a run waits for the lock of another program on a repository.
+    pub lock_limit: Duration,
+    /// The name of this installation in locks, for those who wait for them.
+    pub lock_hostname: String,
 }
 
 impl Default for DestinationSettings {
@@ -78,6 +82,8 @@ impl Default for DestinationSettings {
             bytes_per_second: 0,
             parts: PartLimits::default(),
             spool_folder: std::env::temp_dir(),
+            lock_limit: Duration::from_secs(15 * 60),
+            lock_hostname: "holdfast".to_owned(),
         }
     }
 }

@@ -239,7 +239,7 @@ impl Upload {
         let digest = random::hex(&Md5::digest(&body));
         let size = body.len() as u64;
         let accepted = self.store.put(&self.key, body).await?;
-        self.confirm(size, Some(digest), accepted).await
+        confirm(self.store.as_ref(), &self.key, size, Some(digest), accepted).await
     }
 
     async fn put_parts(
@@ -290,7 +290,7 @@ impl Upload {
             }
             Err(error) => return Err(error),
         };
-        self.confirm(size, expected, accepted).await
+        confirm(self.store.as_ref(), &self.key, size, expected, accepted).await
     }
 
     fn send_part(
@@ -328,22 +328,44 @@ impl Upload {
             Ok(SentPart { id, digest })
         })
     }
+}
 
-    /// Checks what the destination has now. The size must match. A tag that differs from the digest proves nothing
-    /// either way: with some kinds of encryption, tags are not digests.
-    async fn confirm(&self, size: u64, digest: Option<String>, accepted: Accepted) -> Result<Uploaded> {
-        let failed = |what: String| Err(EngineError::new(FailureCode::DestinationFailed, what));
-        let Some(stat) = self.store.stat(&self.key).await? else {
-            return failed("The destination accepted the backup, but does not have it.".to_owned());
-        };
-        if stat.size != size {
-            return failed(format!("The destination has {} bytes; the backup has {size}.", stat.size));
-        }
-        let is_versioned = stat.is_versioned;
-        let tag = stat.etag.map(|etag| etag.trim_matches('"').to_lowercase());
-        let is_confirmed = accepted == Accepted::Flushed || (tag.is_some() && tag == digest);
-        Ok(Uploaded { size, is_confirmed, is_versioned })
+/// Checks what the destination has now. The size must match. A tag that differs from the digest proves nothing either
+/// way: with some kinds of encryption, tags are not digests.
+async fn confirm(
+    store: &dyn BlobStore,
+    key: &str,
+    size: u64,
+    digest: Option<String>,
+    accepted: Accepted,
+) -> Result<Uploaded> {
+    let failed = |what: String| Err(EngineError::new(FailureCode::DestinationFailed, what));
+    let Some(stat) = store.stat(key).await? else {
+        return failed(format!("The destination accepted {key}, but does not have it."));
+    };
+    if stat.size != size {
+        return failed(format!("The destination has {} bytes of {key}; {size} were sent.", stat.size));
     }
+    let is_versioned = stat.is_versioned;
+    let tag = stat.etag.map(|etag| etag.trim_matches('"').to_lowercase());
+    let is_confirmed = accepted == Accepted::Flushed || (tag.is_some() && tag == digest);
+    Ok(Uploaded { size, is_confirmed, is_versioned })
+}
+
+/// Stores a small object with one request, and returns once the destination has proved that it has it: by a checksum, by
+/// having flushed it, or by sending it back.
+pub(crate) async fn put_confirmed(store: &Arc<dyn BlobStore>, key: &str, body: Bytes) -> Result<()> {
+    let hashed = body.clone();
+    let digest = tokio::task::spawn_blocking(move || random::hex(&Md5::digest(&hashed)));
+    let accepted = store.put(key, body.clone()).await?;
+    let digest = digest.await.map_err(EngineError::internal)?;
+    let size = body.len() as u64;
+    let uploaded = confirm(store.as_ref(), key, size, Some(digest), accepted).await?;
+    if !uploaded.is_confirmed && store.read(key, 0..size).await? != body {
+        let message = format!("The bytes of {key} at the destination differ from those that were sent.");
+        return Err(EngineError::new(FailureCode::DestinationFailed, message));
+    }
+    Ok(())
 }
 
 async fn finished(under_way: &mut VecDeque<AbortOnDropHandle<Result<SentPart>>>) -> Result<SentPart> {

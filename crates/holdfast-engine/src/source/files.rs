@@ -7,16 +7,17 @@ use bytes::Bytes;
 use holdfast_core::Timestamp;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::source::FilesSource;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::changes::{self, Changes};
-use super::patterns::{Pattern, is_excluded, patterns};
+use super::listing::{self, Listing};
+use super::patterns::{Exclusion, Pattern, is_excluded, patterns};
 use super::{PlainSink, sftp};
 use crate::archive::tar::Member;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
-use crate::remote::{self, Pace, RemoteSettings, Script, end_of, ended};
+use crate::remote::{self, Pace, Remote, RemoteSettings, Script, end_of, ended};
 use crate::ssh::{Connection, Exit, Process, SshError, Stderr};
 
 /// Our own exit codes, which clash with none of tar's or the shell's.
@@ -53,11 +54,8 @@ esac
 g="--create --file=- --format=posix --pax-option=delete=atime,delete=ctime --blocking-factor=128 $x"
 "#;
 
-/// Runs whichever tar the server has, and reports its kind in a line on standard error. The arguments after the path
-/// are: whether to stay on one file system, the number of exclude options for GNU tar and for bsdtar (`no` if it would
-/// apply them wrongly), those options, and the options for other tars.
-const READ: &str = r#"
-o=$2; n=$3; k=$4; shift 4
+/// Reports the folder that is read, and what is mounted below it.
+const MOUNTS: &str = r#"
 echo "holdfast: folder $(printf %s "$(pwd -P)" | tr '\n\r' '??')" >&2
 if [ "$m" = . ] && [ -r /proc/self/mountinfo ]; then
   r=$(pwd -P); r=${r%/}
@@ -75,6 +73,13 @@ if [ "$m" = . ] && [ -r /proc/self/mountinfo ]; then
     echo "holdfast: $w$(printf %s "$d" | tr '\n\r' '??')" >&2
   done </proc/self/mountinfo
 fi
+"#;
+
+/// Runs whichever tar the server has, and reports its kind in a line on standard error. The arguments after the path
+/// are: whether to stay on one file system, the number of exclude options for GNU tar and for bsdtar (`no` if it would
+/// apply them wrongly), those options, and the options for other tars.
+const READ_ARGUMENTS: &str = "o=$2; n=$3; k=$4; shift 4\n";
+const READ: &str = r#"
 case $v in
 *'GNU tar'*)
   echo "holdfast: tar gnu" >&2
@@ -101,6 +106,14 @@ case $v in
   echo "holdfast: tar other" >&2
   exec tar -c $f -f - "$@" "$m" ;;
 esac
+"#;
+
+/// Reads what is named on standard input, and nothing below it. Follows `MOUNTS`.
+const READ_NAMED: &str = r#"
+echo "holdfast: tar gnu" >&2
+[ -n "$x" ] || echo "holdfast: no attributes" >&2
+set -f
+exec tar $g $f --sparse --no-recursion --null --files-from=-
 "#;
 
 /// Reads the files named on standard input in full, without looking for holes.
@@ -144,7 +157,7 @@ pub(crate) async fn send(
     let (on_flavour, on_failure) = (oneshot::channel(), CancellationToken::new());
     let reading = async {
         // A server that only speaks SFTP takes the end of its input for the end of the session and exits.
-        let read = read(connection, process, &[], settings, context, sink, Some(on_flavour.0)).await;
+        let read = read(connection, process, input_of(Vec::new()), settings, context, sink, Some(on_flavour.0)).await;
         let read = match read {
             Ok(read) if is_silent(read.flavour()) && read.exit.success() => believe_holes(sink).await.map(|()| read),
             read => read,
@@ -185,6 +198,40 @@ pub(crate) async fn send(
         read_again(connection, source, settings, context, sink).await?;
     }
     Ok(())
+}
+
+/// Lists the source; see `listing`.
+pub(crate) async fn list(at: Remote<'_>, source: &FilesSource, pieces: mpsc::Sender<Bytes>) -> Result<Listing> {
+    listing::list(at.connection, source, ENTER, at.settings, at.context, pieces).await
+}
+
+/// Sends what is named, with GNU tar, to `sink`. Returns how many of the names the server said had gone.
+pub(crate) async fn send_named(
+    at: Remote<'_>,
+    source: &FilesSource,
+    names: mpsc::Receiver<Bytes>,
+    sink: &mut PlainSink,
+) -> Result<usize> {
+    let Remote { connection, settings, context } = at;
+    // GNU tar reports files that change while it reads them.
+    drop(sink.take_passed());
+    let mount = if source.one_file_system { "yes" } else { "" };
+    let script = format!("{ENTER}{GNU_OPTIONS}o=$2\n{MOUNTS}{READ_NAMED}");
+    let process = Script::new(&script, &[&source.path, mount]).start(connection).await?;
+    let Read { exit, mut lines, .. } = read(connection, process, names, settings, context, sink, None).await?;
+    let flavour = take_flavour(&mut lines);
+    lines.retain(|line| !line.starts_with(FOLDER));
+    tell_mounts(&mut lines, source, context);
+    warn_of_missing_attributes(&mut lines, flavour, context);
+    let gone =
+        lines.extract_if(.., |line| line.contains("No such file or directory")).map(|line| context.log.warn(line));
+    let gone = gone.count();
+    let has_other_errors = lines.iter().any(|line| !is_end_note(line));
+    if gone == 0 || has_other_errors || exit.status != Some(2) || exit.signal.is_some() {
+        judge(source, &exit, &lines, true, context)?;
+    }
+    read_again(connection, source, settings, context, sink).await?;
+    Ok(gone)
 }
 
 /// Whether this tar does not report files that change while it reads them.
@@ -267,11 +314,21 @@ impl Read {
 /// If the kind of tar has not been reported after this many bytes, they do not come from our script.
 const UNTOLD_BYTES: u64 = 1024 * 1024;
 
+/// Input that is known as a whole.
+fn input_of(bytes: Vec<u8>) -> mpsc::Receiver<Bytes> {
+    let (sender, input) = mpsc::channel(1);
+    if !bytes.is_empty() {
+        // There is room for one.
+        let _sent = sender.try_send(bytes.into());
+    }
+    input
+}
+
 /// Feeds a process its input and forwards its output. `on_flavour` receives the kind of tar as soon as it is known.
 async fn read(
     connection: &Connection,
     process: Process,
-    input: &[u8],
+    mut input: mpsc::Receiver<Bytes>,
     settings: &RemoteSettings,
     context: &Context,
     sink: &mut PlainSink,
@@ -279,9 +336,11 @@ async fn read(
 ) -> Result<Read> {
     let Process { mut stdin, mut stdout, control } = process;
     let feeding = async {
-        if !input.is_empty() {
+        while let Some(piece) = input.recv().await {
             // A process that does not read its input shows why by its exit status.
-            let _unwanted = stdin.write_all(Bytes::copy_from_slice(input)).await;
+            if stdin.write_all(piece).await.is_err() {
+                break;
+            }
         }
         let _unwanted = stdin.close().await;
     };
@@ -339,7 +398,8 @@ async fn read_again(
     }
     let script = Script::new(&format!("{ENTER}{GNU_OPTIONS}{READ_AGAIN}"), &[&source.path]);
     let process = script.start(connection).await?;
-    let Read { exit, mut lines, .. } = read(connection, process, &names(&rest), settings, context, sink, None).await?;
+    let input = input_of(names(&rest));
+    let Read { exit, mut lines, .. } = read(connection, process, input, settings, context, sink, None).await?;
     // Files that are gone by now are named later, when they turn out to be missing from the archive.
     lines.retain(|line| !line.contains("No such file or directory") && !is_end_note(line));
     match exit.status {
@@ -385,7 +445,7 @@ fn read_script(source: &FilesSource) -> Result<Script> {
     let counts = [gnu.len().to_string(), bsd.as_ref().map_or_else(|| "no".to_owned(), |bsd| bsd.len().to_string())];
     let mut words = vec![source.path.as_str(), if source.one_file_system { "yes" } else { "" }, &counts[0], &counts[1]];
     words.extend(gnu.iter().chain(bsd.iter().flatten()).chain(&other).map(String::as_str));
-    let script = Script::new(&format!("{ENTER}{GNU_OPTIONS}{READ}"), &words);
+    let script = Script::new(&format!("{ENTER}{GNU_OPTIONS}{READ_ARGUMENTS}{MOUNTS}{READ}"), &words);
     if script.len() > COMMAND_BYTES {
         return Err(EngineError::new(FailureCode::NotSupported, "The excluded paths are too long for one command."));
     }
@@ -524,14 +584,14 @@ pub(crate) async fn estimate(
     settings: &RemoteSettings,
     context: &Context,
 ) -> Result<Option<(u64, u64)>> {
-    let patterns = patterns(source);
+    let exclusion = Exclusion::of(source);
     // Without paths, far less is sent.
-    let format = if patterns.is_empty() { "%s\\0" } else { "%s %P\\0" };
+    let format = if exclusion.is_nothing() { "%s\\0" } else { "%s %P\\0" };
     let mount = if source.one_file_system { "-xdev" } else { "" };
     let script = Script::new(COUNT, &[&source.path, format, mount]);
     let Process { stdin, mut stdout, .. } = script.start(connection).await?;
     let _unwanted = stdin.close().await;
-    let mut count = Count { patterns, ..Count::default() };
+    let mut count = Count { exclusion, ..Count::default() };
     let mut pace = Pace::new(settings.stall);
     while let Some(chunk) = pace.next(&mut stdout, &context.cancel).await? {
         count.feed(&chunk);
@@ -548,7 +608,7 @@ pub(crate) async fn estimate(
 
 /// Counts a whole listing that came in pieces.
 pub(crate) fn count<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, source: &FilesSource) -> Option<(u64, u64)> {
-    let mut count = Count { patterns: patterns(source), ..Count::default() };
+    let mut count = Count { exclusion: Exclusion::of(source), ..Count::default() };
     chunks.into_iter().for_each(|chunk| count.feed(chunk));
     count.total()
 }
@@ -558,13 +618,11 @@ const LONGEST_LINE: usize = 8 * 1024;
 
 #[derive(Default)]
 struct Count {
-    patterns: Vec<Pattern>,
+    exclusion: Exclusion,
     /// The beginning of a line that has not ended yet.
     line: Vec<u8>,
     bytes: u64,
     files: u64,
-    /// The last excluded folder; everything below it is excluded too.
-    left_out: Option<Vec<u8>>,
     /// The output does not come from `find`.
     is_other: bool,
 }
@@ -598,12 +656,7 @@ impl Count {
             self.is_other = true;
             return;
         };
-        let is_below = |folder: &Vec<u8>| path.strip_prefix(&folder[..]).is_some_and(|rest| rest.starts_with(b"/"));
-        if self.left_out.as_ref().is_some_and(is_below) {
-            return;
-        }
-        if !path.is_empty() && is_excluded(&self.patterns, path) {
-            self.left_out = Some(path.to_owned());
+        if self.exclusion.covers(path) {
             return;
         }
         // Each file takes a header and is padded.
@@ -658,7 +711,7 @@ mod tests {
     #[test]
     fn what_is_excluded_is_not_counted_nor_what_is_below_it() {
         let excluded = ["*.log", "cache"].map(|text| Pattern::Name(text.to_owned())).to_vec();
-        let mut count = Count { patterns: excluded, ..Count::default() };
+        let mut count = Count { exclusion: Exclusion::new(excluded), ..Count::default() };
         for line in ["4096 ", "100 a.txt", "7 a.log", "4096 cache", "9 cache/b", "9 cache/c/d", "1 cached"] {
             count.add(line.as_bytes());
         }

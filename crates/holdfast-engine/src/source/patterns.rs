@@ -74,6 +74,40 @@ fn without_source(pattern: &str) -> Vec<String> {
     }
 }
 
+/// What is excluded of a listing in which each folder comes right before everything below it.
+#[derive(Default)]
+pub(crate) struct Exclusion {
+    patterns: Vec<Pattern>,
+    /// The last excluded folder; everything below it is excluded too.
+    left_out: Option<Vec<u8>>,
+}
+
+impl Exclusion {
+    pub(crate) fn of(source: &FilesSource) -> Self {
+        Self::new(patterns(source))
+    }
+
+    pub(crate) fn new(patterns: Vec<Pattern>) -> Self {
+        Self { patterns, left_out: None }
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    pub(crate) fn covers(&mut self, path: &[u8]) -> bool {
+        let is_below = |folder: &Vec<u8>| path.strip_prefix(&folder[..]).is_some_and(|rest| rest.starts_with(b"/"));
+        if self.left_out.as_ref().is_some_and(is_below) {
+            return true;
+        }
+        let is_excluded = !path.is_empty() && is_excluded(&self.patterns, path);
+        if is_excluded {
+            self.left_out = Some(path.to_owned());
+        }
+        is_excluded
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Pattern {
     Name(String),

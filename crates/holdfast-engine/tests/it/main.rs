@@ -5,6 +5,8 @@
 mod conformance;
 /// PostgreSQL dumps, against a real server and its tools.
 mod postgres;
+/// Backups into repositories over a real connection, with restic as the second opinion.
+mod repository;
 /// The SFTP client, against the server of OpenSSH.
 mod sftp;
 /// SFTP destinations.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use holdfast_core::backup::Verification;
 use holdfast_core::ids::BackupId;
-use holdfast_engine::EngineError;
+use holdfast_engine::{EngineError, StoredBackup};
 use holdfast_store::{StoreError, Tx};
 
 use super::findings::{note_readable, note_unreadable, note_verification};
@@ -18,6 +18,7 @@ impl Job for Verify {
     async fn work(&mut self, working: &Working<'_>, _contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let services = working.services;
         let stored = services.planner.stored_by_id(&services.app.store, self.backup).await.map_err(of_app)?;
+        let stored = StoredBackup { opened_at: Some(services.app.now()), ..stored };
         working.context.log.line(format!("Reading {} back, {} bytes.", stored.locator, stored.size_bytes));
         services.engine.verify(&stored, working.context).await
     }

@@ -1,0 +1,156 @@
+//! Repositories in the restic format: each backup is a snapshot, whose file is the locator. The repository is in the
+//! folder above the folder of the snapshots.
+
+mod blob_reader;
+mod blobs;
+mod comparing;
+mod entries;
+mod folders;
+mod locks;
+mod opening;
+mod place;
+mod plain;
+mod pruning;
+mod storing;
+mod wanted;
+mod writing;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::{Arc, RwLock};
+
+use async_trait::async_trait;
+use holdfast_core::failure::FailureCode;
+use holdfast_repository::{Id, Snapshot};
+use tokio_util::sync::CancellationToken;
+
+use self::blob_reader::BlobReader;
+use self::entries::SnapshotReader;
+use self::locks::{HeldLock, Holder};
+use self::opening::Repository;
+use self::place::Place;
+pub use self::pruning::PruneReport;
+use crate::Engine;
+use crate::context::Context;
+use crate::destination::{BlobStore, DestinationPlan, Opened};
+use crate::download::Download;
+use crate::error::{EngineError, Result};
+use crate::format::{BackupFormat, BackupWriter, PlainReader, StoredEntries};
+use crate::plan::{BackupPlan, PrunePlan, StoredBackup};
+use crate::thread::until_dropped;
+
+pub(super) struct RepositoryFormat;
+
+#[async_trait]
+impl BackupFormat for RepositoryFormat {
+    async fn begin(
+        &self,
+        engine: &Engine,
+        plan: &BackupPlan,
+        store: Arc<dyn BlobStore>,
+    ) -> Result<Box<dyn BackupWriter>> {
+        Ok(Box::new(writing::RepositoryWriter::begin(engine, plan, store).await?))
+    }
+
+    async fn open_plain(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<PlainReader> {
+        context.progress.set_total(backup.plain_bytes, 0);
+        let (repository, snapshot) = find(engine, backup).await?;
+        // What is read to its end must not be pruned meanwhile.
+        let mut lock = None;
+        if let Some(at) = backup.opened_at {
+            let holder = Holder::new(&engine.settings.destination, at);
+            lock = Some(HeldLock::acquire(&repository, &holder, false, &context.cancel).await?);
+        }
+        let reader = read(repository, snapshot, &context.cancel).await?;
+        plain::open(reader, lock, backup, context).await
+    }
+
+    async fn open_entries(
+        &self,
+        engine: &Engine,
+        backup: &StoredBackup,
+        stop: &CancellationToken,
+    ) -> Result<Box<dyn StoredEntries>> {
+        Ok(Box::new(open(engine, backup, stop).await?))
+    }
+
+    async fn download(
+        &self,
+        engine: &Engine,
+        backup: &StoredBackup,
+        range: Option<Range<u64>>,
+    ) -> Result<(u64, Download)> {
+        if range.is_some() {
+            let message = "A backup in a repository can only be downloaded as a whole.";
+            return Err(EngineError::new(FailureCode::NotSupported, message));
+        }
+        let (stop, guard) = until_dropped();
+        let (reader, counted) = (open(engine, backup, &stop).await?, open(engine, backup, &stop).await?);
+        let (size, mut plain) = plain::open_counted(reader, counted, backup).await?;
+        let hold = backup.hold.clone();
+        let download = Download::start(guard, move |pieces| {
+            pieces.send_all(&mut plain);
+            // Moves it into the closure, so that the backup is kept until the download ends.
+            drop(hold);
+        });
+        Ok((size, download))
+    }
+
+    async fn is_there(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<bool> {
+        let keys = std::slice::from_ref(&backup.locator);
+        let sizes = engine.object_sizes(&backup.destination, keys, context).await?;
+        sizes.into_iter().next().transpose().map(|size| size.flatten().is_some())
+    }
+
+    /// Removes the snapshot alone; what only that has needed is removed when the repository is pruned.
+    async fn remove(&self, engine: &Engine, destination: &DestinationPlan, locator: &str) -> Result<()> {
+        engine.remove_object(destination, locator).await
+    }
+}
+
+/// Removes from a repository what no snapshot needs.
+pub(crate) async fn prune(engine: &Engine, plan: &PrunePlan, context: &Context) -> Result<PruneReport> {
+    let Opened { store, .. } = engine.settings.destination.open_known(&plan.destination).await?;
+    let place = Place::new(store, &plan.folder);
+    let gone = || EngineError::new(FailureCode::Missing, "The repository is gone from its destination.");
+    let opened = Repository::open(&place, &plan.password, &engine.key_derivation).await?;
+    let repository = opened.ok_or_else(gone)?;
+    let holder = Holder::new(&engine.settings.destination, plan.started_at);
+    let lock = HeldLock::acquire(&repository, &holder, true, &context.cancel).await?;
+    let pruned = pruning::prune(&repository, plan.budget, context).await;
+    lock.release(context).await;
+    pruned
+}
+
+/// Opens the snapshot of a backup to look around in it. If it is pruned meanwhile, that fails.
+async fn open(engine: &Engine, backup: &StoredBackup, stop: &CancellationToken) -> Result<SnapshotReader> {
+    let (repository, snapshot) = find(engine, backup).await?;
+    read(repository, snapshot, stop).await
+}
+
+async fn find(engine: &Engine, backup: &StoredBackup) -> Result<(Repository, Snapshot)> {
+    let (folder, id) = split_locator(&backup.locator)?;
+    let Opened { store, .. } = engine.settings.destination.open_known(&backup.destination).await?;
+    let place = Place::new(store, folder);
+    let gone = || EngineError::new(FailureCode::Missing, "The backup is gone from its destination.");
+    let no_password =
+        || EngineError::new(FailureCode::WrongPassword, "A repository cannot be read without its password.");
+    let password = backup.password.as_ref().ok_or_else(no_password)?;
+    let repository = Repository::open(&place, password, &engine.key_derivation).await?.ok_or_else(gone)?;
+    let snapshot = repository.find_snapshot(&id).await?.ok_or_else(gone)?;
+    Ok((repository, snapshot))
+}
+
+async fn read(repository: Repository, snapshot: Snapshot, stop: &CancellationToken) -> Result<SnapshotReader> {
+    let (index, _) = repository.load_index().await?;
+    let blobs = BlobReader::new(repository, Arc::new(RwLock::new(index)), stop.clone());
+    Ok(SnapshotReader::new(blobs, snapshot))
+}
+
+/// The folder of the repository and the id of the snapshot: `<folder>/snapshots/<id>`.
+fn split_locator(locator: &str) -> Result<(&str, Id)> {
+    let split = locator.rsplit_once("snapshots/").and_then(|(folder, id)| Some((folder, id.parse().ok()?)));
+    split.ok_or_else(|| EngineError::internal("this backup has no snapshot on record"))
+}

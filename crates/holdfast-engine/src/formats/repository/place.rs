@@ -1,0 +1,158 @@
+//! Where the files of a repository are at its destination, and how each of them is read and written.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use holdfast_core::failure::FailureCode;
+use holdfast_repository::{Id, Key, RepositoryError, seal_json, unseal};
+use serde::Serialize;
+
+use crate::destination::{BlobStore, put_confirmed};
+use crate::error::{EngineError, Result};
+
+/// How many small files are read at the same time.
+const AT_ONCE: usize = 8;
+/// The longest file that is read as a whole: many times what an index with the most blobs has.
+const FILE_BYTES: u64 = 256 * 1024 * 1024;
+/// How many files of one kind a repository may have. Ten terabytes are less than a million packs.
+const MOST_FILES: usize = 4_000_000;
+
+/// The kinds of files that are named after the hash of their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileKind {
+    Index,
+    Key,
+    Lock,
+    Pack,
+    Snapshot,
+}
+
+impl FileKind {
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Index => "index/",
+            Self::Key => "keys/",
+            Self::Lock => "locks/",
+            Self::Pack => "data/",
+            Self::Snapshot => "snapshots/",
+        }
+    }
+}
+
+/// A folder of a destination that holds a repository.
+#[derive(Clone)]
+pub(super) struct Place {
+    store: Arc<dyn BlobStore>,
+    /// Before the names of all files; empty, or with a slash at its end.
+    prefix: String,
+}
+
+impl Place {
+    pub(super) fn new(store: Arc<dyn BlobStore>, folder: &str) -> Self {
+        let folder = folder.trim_matches('/');
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        Self { store, prefix }
+    }
+
+    fn config_key(&self) -> String {
+        format!("{}config", self.prefix)
+    }
+
+    pub(super) fn key_of(&self, kind: FileKind, id: &Id) -> String {
+        let (prefix, folder, name) = (&self.prefix, kind.folder(), id.to_string());
+        match kind {
+            FileKind::Pack => format!("{prefix}{folder}{}/{name}", &name[..2]),
+            FileKind::Index | FileKind::Key | FileKind::Lock | FileKind::Snapshot => format!("{prefix}{folder}{name}"),
+        }
+    }
+
+    /// The configuration as it is stored; `None` if there is no repository.
+    pub(super) async fn read_config(&self) -> Result<Option<Vec<u8>>> {
+        self.read_key(&self.config_key()).await
+    }
+
+    pub(super) async fn write_config(&self, sealed: Vec<u8>) -> Result<()> {
+        put_confirmed(&self.store, &self.config_key(), sealed.into()).await
+    }
+
+    /// Writes a file that is not there, named after its bytes.
+    pub(super) async fn write(&self, kind: FileKind, id: &Id, bytes: Bytes) -> Result<()> {
+        put_confirmed(&self.store, &self.key_of(kind, id), bytes).await
+    }
+
+    /// Seals and writes a file of JSON, and returns its name.
+    pub(super) async fn write_json(&self, kind: FileKind, value: &(impl Serialize + Sync), key: &Key) -> Result<Id> {
+        let (id, bytes) = seal_json(value, key).map_err(of_repository)?;
+        self.write(kind, &id, bytes.into()).await?;
+        Ok(id)
+    }
+
+    /// Reads a file as it is stored; `None` if it is not there.
+    pub(super) async fn read(&self, kind: FileKind, id: &Id) -> Result<Option<Vec<u8>>> {
+        self.read_key(&self.key_of(kind, id)).await
+    }
+
+    /// Reads and opens a file of JSON; `None` if it is not there.
+    pub(super) async fn read_json(&self, kind: FileKind, id: &Id, key: &Key) -> Result<Option<Vec<u8>>> {
+        let Some(mut sealed) = self.read(kind, id).await? else { return Ok(None) };
+        unseal(&mut sealed, Some(*id), key).map(Some).map_err(of_repository)
+    }
+
+    /// Reads and opens all of these files, in any order. One that has gone meanwhile is left out.
+    pub(super) async fn read_all_json(&self, kind: FileKind, ids: Vec<Id>, key: &Key) -> Result<Vec<(Id, Vec<u8>)>> {
+        let read = |id: Id| async move { Ok(self.read_json(kind, &id, key).await?.map(|json| (id, json))) };
+        stream::iter(ids)
+            .map(read)
+            .buffer_unordered(AT_ONCE)
+            .try_filter_map(|read: Option<(Id, Vec<u8>)>| std::future::ready(Ok(read)))
+            .try_collect()
+            .await
+    }
+
+    async fn read_key(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let Some(stat) = self.store.stat(key).await? else { return Ok(None) };
+        if stat.size > FILE_BYTES {
+            let message = format!("{key} has {} bytes, more than such a file can have.", stat.size);
+            return Err(EngineError::corrupt(message));
+        }
+        match self.store.read(key, 0..stat.size).await {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(error) if error.code == FailureCode::Missing => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a part of a pack.
+    pub(super) async fn read_range(&self, pack: &Id, range: std::ops::Range<u64>) -> Result<Bytes> {
+        self.store.read(&self.key_of(FileKind::Pack, pack), range).await
+    }
+
+    /// The names of all files of a kind. Whatever else is there is not ours to judge, and left out.
+    pub(super) async fn list(&self, kind: FileKind) -> Result<Vec<Id>> {
+        let folder = format!("{}{}", self.prefix, kind.folder());
+        let keys = self.store.list(&folder, MOST_FILES).await?;
+        if keys.len() >= MOST_FILES {
+            let message = format!("{folder} has more than {MOST_FILES} files, more than a repository can have.");
+            return Err(EngineError::new(FailureCode::NotSupported, message));
+        }
+        let ids = keys.iter().filter_map(|key| key.rsplit('/').next()?.parse().ok());
+        Ok(ids.collect())
+    }
+
+    /// Removes a file; one that is not there is not an error.
+    pub(super) async fn remove(&self, kind: FileKind, id: &Id) -> Result<()> {
+        self.store.remove(&self.key_of(kind, id)).await
+    }
+}
+
+/// What is wrong with a repository, as an error of a run.
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
+pub(super) fn of_repository(error: RepositoryError) -> EngineError {
+    let code = match &error {
+        RepositoryError::WrongPassword => FailureCode::WrongPassword,
+        RepositoryError::Damaged(_) => FailureCode::Corrupt,
+        RepositoryError::Unsupported(_) => FailureCode::NotSupported,
+    };
+    EngineError::new(code, error.to_string())
+}

@@ -1,0 +1,317 @@
+//! Removes what no snapshot needs. What is needed is found first; packs that are partly needed are written again; the
+//! index that lists the new packs is stored before an old one is removed, and a pack is removed last. A crash at any
+//! point leaves a repository in which nothing is missing.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use holdfast_core::failure::FailureCode;
+use holdfast_repository::{BlobKind, Id, IndexFile, Location, MasterIndex, PackBuilder, PackedBlob, Tree};
+
+use super::blob_reader::{BlobReader, SharedIndex};
+use super::opening::Repository;
+use super::place::{FileKind, of_repository};
+use crate::context::Context;
+use crate::error::{EngineError, Result};
+use crate::thread::on_thread;
+
+/// A new pack is ended when it has this many bytes.
+const PACK_BYTES: usize = 16 * 1024 * 1024;
+/// How much of what is stored may be unused without being written again, in per cent; restic's default.
+const TOLERATED_PERCENT: u64 = 5;
+
+/// What a prune did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PruneReport {
+    pub snapshots: u64,
+    /// Packs before, without those that no index lists.
+    pub packs: u64,
+    pub removed_packs: u64,
+    /// Those of them whose used blobs were written again.
+    pub repacked_packs: u64,
+    pub used_bytes: u64,
+    /// What was freed, and what is left because little of its packs is unused or because there was no time.
+    pub freed_bytes: u64,
+    pub unused_bytes: u64,
+}
+
+/// How much of a pack is in use.
+#[derive(Debug, Clone, Copy, Default)]
+struct Usage {
+    used: u64,
+    unused: u64,
+}
+
+/// What is to be done with the packs.
+struct Decision {
+    /// Nothing in them is used.
+    unused: Vec<Id>,
+    /// Mostly unused first.
+    repack: Vec<Id>,
+    report: PruneReport,
+}
+
+pub(super) async fn prune(repository: &Repository, budget: Duration, context: &Context) -> Result<PruneReport> {
+    let started = Instant::now();
+    let (index, missing) = repository.load_index().await?;
+    if !missing.is_empty() {
+        let count = missing.len();
+        context.log.warn(format!("{count} packs that the index lists are gone from the destination."));
+    }
+    let shared: SharedIndex = Arc::new(RwLock::new(index));
+    let used = find_used(repository, shared.clone(), context).await?;
+    let index = Arc::into_inner(shared).and_then(|index| index.into_inner().ok());
+    let index = Arc::new(index.ok_or_else(|| EngineError::internal("the index is still in use"))?);
+    let (used, decision) = {
+        let index = index.clone();
+        on_thread(move || {
+            let decision = decide(&index, &used);
+            Ok((used, decision))
+        })
+        .await?
+    };
+    let Decision { unused, repack, mut report } = decision;
+    report.snapshots = used.snapshots;
+    let repacked = repack_all(repository, (&index, &used.is_used), repack, (started, budget), context).await?;
+    let old_bytes: u64 = repacked.packs.iter().chain(&unused).map(|pack| index.blob_bytes(pack)).sum();
+    report.freed_bytes = old_bytes.saturating_sub(repacked.written_bytes);
+    report.unused_bytes = report.unused_bytes.saturating_sub(report.freed_bytes);
+    report.repacked_packs = repacked.packs.len() as u64;
+    let gone: HashSet<Id> = repacked.packs.into_iter().chain(unused).chain(missing).collect();
+    replace_indexes(repository, &gone, repacked.index, context).await?;
+    report.removed_packs = remove_packs(repository, &index, &gone, context).await?;
+    Ok(report)
+}
+
+/// The blobs that snapshots need.
+struct Used {
+    /// By their place in the index.
+    is_used: Vec<bool>,
+    snapshots: u64,
+}
+
+/// Goes through all trees of all snapshots, each once.
+async fn find_used(repository: &Repository, index: SharedIndex, context: &Context) -> Result<Used> {
+    let snapshots = repository.place.list(FileKind::Snapshot).await?;
+    let count = snapshots.len() as u64;
+    let mut roots = Vec::with_capacity(snapshots.len());
+    for id in snapshots {
+        // One that was removed since it was listed needs nothing any more.
+        roots.extend(repository.find_snapshot(&id).await?.map(|snapshot| snapshot.tree));
+    }
+    let mut blobs = BlobReader::new(repository.clone(), index.clone(), context.cancel.clone());
+    on_thread(move || {
+        let index = index.read().unwrap_or_else(PoisonError::into_inner);
+        let mut is_used = vec![false; index.len()];
+        let mut waiting = roots;
+        while let Some(tree) = waiting.pop() {
+            if std::mem::replace(needed(&index, &mut is_used, BlobKind::Tree, &tree)?, true) {
+                continue;
+            }
+            let json = blobs.read(BlobKind::Tree, &tree)?;
+            let mut found = Ok(());
+            let visited = Tree::visit(&json, &mut |node| {
+                waiting.extend(node.subtree);
+                for chunk in node.content.iter().flatten() {
+                    match needed(&index, &mut is_used, BlobKind::Data, chunk) {
+                        Ok(is_used) => *is_used = true,
+                        Err(error) => found = Err(error),
+                    }
+                }
+                found.is_ok()
+            });
+            found?;
+            visited.map_err(of_repository)?;
+        }
+        Ok(Used { is_used, snapshots: count })
+    })
+    .await
+}
+
+fn needed<'a>(index: &MasterIndex, is_used: &'a mut [bool], kind: BlobKind, id: &Id) -> Result<&'a mut bool> {
+    let position = index.position(kind, id);
+    position.and_then(|position| is_used.get_mut(position)).ok_or_else(|| {
+        EngineError::corrupt(format!(
+            "A snapshot needs blob {id}, which the repository does not have. Nothing was removed. A verification of the \
+             backups tells which of them are damaged; delete those, then the repository can be pruned."
+        ))
+    })
+}
+
+fn decide(index: &MasterIndex, used: &Used) -> Decision {
+    let mut usage: HashMap<Id, Usage> = index.packs().iter().map(|pack| (*pack, Usage::default())).collect();
+    for (position, is_used) in used.is_used.iter().enumerate() {
+        if let Some(Location { pack, blob }) = index.at(position).filter(|_| *is_used) {
+            usage.entry(pack).or_default().used += u64::from(blob.length);
+        }
+    }
+    // What is not used, also because it is in another pack as well.
+    for (pack, usage) in &mut usage {
+        usage.unused = index.blob_bytes(pack).saturating_sub(usage.used);
+    }
+    let used_bytes: u64 = usage.values().map(|usage| usage.used).sum();
+    let unused_bytes: u64 = usage.values().map(|usage| usage.unused).sum();
+    let mut unused: Vec<Id> = usage.iter().filter(|(_, usage)| usage.used == 0).map(|(pack, _)| *pack).collect();
+    unused.sort();
+    let mut partly: Vec<(Id, Usage)> = usage
+        .iter()
+        .filter(|(_, usage)| usage.used > 0 && usage.unused > 0)
+        .map(|(pack, usage)| (*pack, *usage))
+        .collect();
+    // The largest unused share first; that frees the most for what has to be written.
+    partly.sort_by_key(|(pack, usage)| (std::cmp::Reverse(usage.unused * 1000 / (usage.used + usage.unused)), *pack));
+    let mut left: u64 = partly.iter().map(|(_, usage)| usage.unused).sum();
+    let mut repack = Vec::new();
+    for (pack, usage) in partly {
+        if left * 100 <= (used_bytes + left) * TOLERATED_PERCENT {
+            break;
+        }
+        left -= usage.unused;
+        repack.push(pack);
+    }
+    let packs = index.packs().len() as u64;
+    Decision { unused, repack, report: PruneReport { packs, used_bytes, unused_bytes, ..PruneReport::default() } }
+}
+
+/// What was written again.
+#[derive(Default)]
+struct Repacked {
+    /// The old packs.
+    packs: Vec<Id>,
+    index: IndexFile,
+    written_bytes: u64,
+}
+
+/// Writes the used blobs of these packs into new ones, as far as there is time. Each blob is checked on the way.
+async fn repack_all(
+    repository: &Repository,
+    (index, is_used): (&Arc<MasterIndex>, &[bool]),
+    packs: Vec<Id>,
+    (started, budget): (Instant, Duration),
+    context: &Context,
+) -> Result<Repacked> {
+    let mut repacked = Repacked::default();
+    if packs.is_empty() {
+        return Ok(repacked);
+    }
+    let wanted: HashSet<Id> = packs.iter().copied().collect();
+    let mut of_pack: HashMap<Id, Vec<PackedBlob>> = HashMap::new();
+    for position in (0..is_used.len()).filter(|position| is_used[*position]) {
+        if let Some(Location { pack, blob }) = index.at(position).filter(|location| wanted.contains(&location.pack)) {
+            of_pack.entry(pack).or_default().push(blob);
+        }
+    }
+    let mut open: HashMap<BlobKind, PackBuilder> = HashMap::new();
+    for pack in packs {
+        if context.cancel.is_cancelled() {
+            return Err(EngineError::cancelled());
+        }
+        if started.elapsed() > budget {
+            context.log.line("The time for pruning is over; the rest follows the next time.");
+            break;
+        }
+        let mut blobs = of_pack.remove(&pack).unwrap_or_default();
+        blobs.sort_by_key(|blob| blob.offset);
+        for blob in blobs {
+            let range = u64::from(blob.offset)..u64::from(blob.offset) + u64::from(blob.length);
+            let stored: Vec<u8> = repository.place.read_range(&pack, range).await?.into();
+            let mut checked = stored.clone();
+            let opened = blob.open(&mut checked, &repository.key);
+            opened
+                .map_err(|error| EngineError::corrupt(format!("Pack {pack} of the repository is damaged. {error}")))?;
+            let builder = open.entry(blob.kind).or_default();
+            builder.add(&blob.sealed(stored)).map_err(of_repository)?;
+            if builder.len() >= PACK_BYTES {
+                let full = std::mem::take(builder);
+                repacked.store(repository, full).await?;
+            }
+        }
+        repacked.packs.push(pack);
+    }
+    for (_, rest) in open {
+        if !rest.is_empty() {
+            repacked.store(repository, rest).await?;
+        }
+    }
+    Ok(repacked)
+}
+
+impl Repacked {
+    async fn store(&mut self, repository: &Repository, pack: PackBuilder) -> Result<()> {
+        self.written_bytes += pack.len() as u64;
+        let (id, bytes, blobs) = pack.finish(&repository.key).map_err(of_repository)?;
+        repository.place.write(FileKind::Pack, &id, bytes.into()).await?;
+        if let Some(full) = self.index.add(id, &blobs) {
+            repository.place.write_json(FileKind::Index, &full, &repository.key).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Stores the index of what was written again and of what stays in indexes that list packs to be removed, and then
+/// removes these indexes. Other indexes stay as they are.
+async fn replace_indexes(
+    repository: &Repository,
+    gone: &HashSet<Id>,
+    mut index: IndexFile,
+    context: &Context,
+) -> Result<()> {
+    let Repository { place, key, .. } = repository;
+    let mut old = Vec::new();
+    let names = if gone.is_empty() { Vec::new() } else { place.list(FileKind::Index).await? };
+    for name in names {
+        let Some(json) = place.read_json(FileKind::Index, &name, key).await? else { continue };
+        let file = IndexFile::from_json(&json).map_err(of_repository)?;
+        if !file.packs.iter().any(|pack| gone.contains(&pack.id)) {
+            continue;
+        }
+        old.push(name);
+        for pack in file.packs.into_iter().filter(|pack| !gone.contains(&pack.id)) {
+            let blobs: Vec<PackedBlob> = pack.blobs.iter().map(PackedBlob::from).collect();
+            if let Some(full) = index.add(pack.id, &blobs) {
+                place.write_json(FileKind::Index, &full, key).await?;
+            }
+        }
+    }
+    if !index.packs.is_empty() {
+        let name = place.write_json(FileKind::Index, &index, key).await?;
+        // Nothing has changed, which would make the new one the old one.
+        old.retain(|old| *old != name);
+    }
+    for name in old {
+        if context.cancel.is_cancelled() {
+            return Err(EngineError::cancelled());
+        }
+        place.remove(FileKind::Index, &name).await?;
+    }
+    Ok(())
+}
+
+/// Removes packs that are not needed, and those that no index has listed: runs that did not end have left them.
+async fn remove_packs(
+    repository: &Repository,
+    index: &MasterIndex,
+    gone: &HashSet<Id>,
+    context: &Context,
+) -> Result<u64> {
+    let place = &repository.place;
+    let mut listed = HashSet::new();
+    for (_, json) in place.read_all_json(FileKind::Index, place.list(FileKind::Index).await?, &repository.key).await? {
+        listed.extend(IndexFile::from_json(&json).map_err(of_repository)?.packs.into_iter().map(|pack| pack.id));
+    }
+    let known = |pack: &Id| index.blob_bytes(pack) > 0;
+    let mut removed = 0;
+    for pack in place.list(FileKind::Pack).await?.into_iter().filter(|pack| !listed.contains(pack)) {
+        if context.cancel.is_cancelled() {
+            return Err(EngineError::cancelled());
+        }
+        if known(&pack) && !gone.contains(&pack) {
+            let message = format!("Pack {pack} is needed and in no index any more. Nothing else is removed.");
+            return Err(EngineError::new(FailureCode::Corrupt, message));
+        }
+        place.remove(FileKind::Pack, &pack).await?;
+        removed += 1;
+    }
+    Ok(removed)
+}
