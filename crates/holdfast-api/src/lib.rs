@@ -27,6 +27,7 @@ mod notices;
 mod openapi;
 mod operations;
 mod preferences;
+mod repositories;
 mod router;
 mod routes;
 mod runs;

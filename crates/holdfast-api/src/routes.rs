@@ -12,8 +12,8 @@ use crate::openapi::doc::{
 };
 use crate::table::{Route, delete, get, patch, post, put};
 use crate::{
-    audit, backups, destinations, device, docs, events, logs, notices, runs, servers, ssh_key, streams, tags, tasks,
-    triggers, user,
+    audit, backups, destinations, device, docs, events, logs, notices, repositories, runs, servers, ssh_key, streams,
+    tags, tasks, triggers, user,
 };
 
 /// Served only if the operator has enabled it.
@@ -201,6 +201,18 @@ fn backup_tasks() -> Vec<Route> {
             .of(BackupTask)
             .may_take::<tasks::ReleaseRetentionBody>()
             .shows::<TaskResource>(),
+        get("/api/backup-tasks/{id}/repository", Scope::ViewBackupTasks, repositories::show_repository)
+            .says("Show the repository of a backup task")
+            .of(BackupTask)
+            .shows::<repositories::RepositoryResource>(),
+        post("/api/backup-tasks/{id}/repository/prune", Scope::RunBackupTasks, repositories::prune_repository)
+            .says("Remove from the repository of a backup task what no backup needs any more")
+            .of(BackupTask)
+            .queues::<runs::RunResource>(),
+        post("/api/backup-tasks/{id}/repository/check", Scope::RunBackupTasks, repositories::check_repository)
+            .says("Check the repository of a backup task, and read a quarter of it")
+            .of(BackupTask)
+            .queues::<runs::RunResource>(),
         // Anyone with the URL can run the task, so creating one also requires the right to run it.
         post("/api/backup-tasks/{id}/trigger-url", RUN_AND_UPDATE, triggers::rotate_trigger)
             .says("Create a new trigger URL for a backup task; the previous one stops working")

@@ -33,6 +33,8 @@ pub(crate) struct RunResource {
     backup_destination_id: Option<i64>,
     /// The stream that is tested.
     notification_stream_id: Option<i64>,
+    /// The repository that is pruned or checked.
+    repository_id: Option<i64>,
     output: String,
     status: &'static str,
     created_at: String,
@@ -111,6 +113,7 @@ fn shape(run: &RunRow, output: String) -> RunResource {
         remote_server_id: run.subject.server().map(|id| id.0),
         backup_destination_id: run.subject.destination().map(|id| id.0),
         notification_stream_id: run.subject.stream().map(|id| id.0),
+        repository_id: run.subject.repository().map(|id| id.0),
         output,
         status: run.status.as_str(),
         created_at: rfc3339(run.created_at.0),

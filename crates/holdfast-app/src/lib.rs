@@ -36,6 +36,7 @@ pub mod people;
 pub mod probes;
 pub mod profile;
 pub mod refusal;
+pub mod repositories;
 mod run_output;
 pub mod runs;
 pub mod servers;

@@ -12,6 +12,8 @@ refusals! {
         TaskNotRunning = "task-not-running", "This backup task is not running; there is nothing to cancel.";
         TaskBackupInUse { backup: i64 } = "task-backup-in-use",
             "Backup {backup} of this task is being restored or verified. Wait for its end first.";
+        NoRepository = "no-repository",
+            "This backup task has no repository. It gets one with the first backup after its format is repository.";
         RetentionNotHeld = "retention-not-held",
             "The removal of old backups is not on hold for this backup task; there is nothing to release.";
         NoBackupLeft = "no-backup-left", "There is no backup of this task any more.";
@@ -97,6 +99,7 @@ refusals! {
         Token = "token", "API token not found";
         Task = "task", "No task of this account has this ID or label.";
         Logs = "logs", "No logs found for this backup task.";
+        Repository = "repository", "No repository found for this backup task.";
         Entry = "entry", "There is no such entry in this backup.";
     }
 }

@@ -78,7 +78,7 @@ pub async fn create(app: &App, caller: &Caller, input: &Input) -> Result<Task> {
     let now = app.now();
     let mut errors = Errors::default();
     // Before the transaction: looking for a cron expression's next slot can take a while.
-    let draft = TaskDraft::check(&mut errors, input, None, now);
+    let draft = TaskDraft::check(&mut errors, input, None, false, now);
     let mut tx = app.store.begin().await?;
     check_ids(&mut tx, &mut errors, caller.user, input).await?;
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
@@ -96,7 +96,7 @@ pub async fn update(app: &App, caller: &Caller, id: TaskId, input: &Input) -> Re
     let row = owned(caller, tasks::find_locked(&mut tx, id).await?)?;
     let current = row.settings();
     let mut errors = Errors::default();
-    let draft = TaskDraft::check(&mut errors, input, Some(&current), now);
+    let draft = TaskDraft::check(&mut errors, input, Some(&current), row.has_encryption_password, now);
     check_ids(&mut tx, &mut errors, caller.user, input).await?;
     let draft = draft.filter(|_| errors.is_empty()).ok_or(AppError::Invalid(errors))?;
     // An unchanged schedule keeps its slot, even one that is due right now.

@@ -42,14 +42,16 @@ const NAMED: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measure {
     pub plain_bytes: i64,
-    pub stored_bytes: i64,
+    /// `None` in a repository, which stores only what it does not have.
+    pub stored_bytes: Option<i64>,
     pub entries: i64,
 }
 
 /// Whether the stored size has dropped to almost nothing, as with content overwritten by zeros.
 fn is_hollow(now: Measure, baseline: Measure) -> bool {
-    baseline.stored_bytes >= LEAST_INCOMPRESSIBLE_BYTES
-        && is_at_most(now.stored_bytes, HOLLOW_PERCENT, baseline.stored_bytes)
+    now.stored_bytes.zip(baseline.stored_bytes).is_some_and(|(now, baseline)| {
+        baseline >= LEAST_INCOMPRESSIBLE_BYTES && is_at_most(now, HOLLOW_PERCENT, baseline)
+    })
 }
 
 fn has_shrunk(now: Measure, baseline: Measure) -> bool {
@@ -66,8 +68,10 @@ fn signs(now: Measure, is_empty: bool, baseline: Measure) -> Vec<Sign> {
     let is_sparse = baseline.entries >= LEAST_ENTRIES && is_at_most(now.entries, SHRUNK_PERCENT, baseline.entries);
     let is_incompressible = now.plain_bytes >= LEAST_INCOMPRESSIBLE_BYTES
         && baseline.plain_bytes >= LEAST_INCOMPRESSIBLE_BYTES
-        && is_at_most(baseline.stored_bytes, COMPRESSIBLE_PERCENT, baseline.plain_bytes)
-        && i128::from(now.stored_bytes) * 100 >= i128::from(now.plain_bytes) * INCOMPRESSIBLE_PERCENT;
+        && now.stored_bytes.zip(baseline.stored_bytes).is_some_and(|(now_stored, stored)| {
+            is_at_most(stored, COMPRESSIBLE_PERCENT, baseline.plain_bytes)
+                && i128::from(now_stored) * 100 >= i128::from(now.plain_bytes) * INCOMPRESSIBLE_PERCENT
+        });
     let found = [
         (is_empty && is_less, Sign::Empty),
         (has_shrunk(now, baseline) || is_hollow(now, baseline), Sign::Smaller),
@@ -166,7 +170,7 @@ fn reason(signs: &[Sign], now: Measure, baseline: Measure) -> String {
         }
         Sign::Empty => format!("it is empty, where a normal backup held {}", size(baseline.plain_bytes)),
         Sign::Smaller if !has_shrunk(now, baseline) => {
-            let (now, then) = (size(now.stored_bytes), size(baseline.stored_bytes));
+            let (now, then) = (size(now.stored_bytes.unwrap_or(0)), size(baseline.stored_bytes.unwrap_or(0)));
             format!(
                 "it takes {now} at the destination, where a normal backup took {then}, as if only zeros were left of it"
             )
@@ -204,7 +208,7 @@ mod tests {
     const MIB: i64 = 1024 * 1024;
 
     fn measure(plain_bytes: i64, stored_bytes: i64, entries: i64) -> Measure {
-        Measure { plain_bytes, stored_bytes, entries }
+        Measure { plain_bytes, stored_bytes: Some(stored_bytes), entries }
     }
 
     fn judged(measure: Measure, is_empty: bool, normal: &[Measure], is_held: bool) -> Judgement {

@@ -51,6 +51,8 @@ string_enum! {
         BackupDeleted = "backup.deleted",
         BackupRestoreRequested = "backup.restore_requested",
         BackupFoundDamaged = "backup.found_damaged",
+        RepositoryPruneRequested = "repository.prune_requested",
+        RepositoryCheckRequested = "repository.check_requested",
         RunCancelled = "run.cancelled",
         RemoteServerCreated = "remote_server.created",
         RemoteServerUpdated = "remote_server.updated",

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::changes::quoted;
 use crate::content::{Content, Coverage};
-use crate::ids::ServerId;
+use crate::ids::{ServerId, TaskId};
 use crate::input::{Errors, Field};
 use crate::refusal::Rule;
 use crate::source::TaskKind;
@@ -92,6 +92,13 @@ pub fn object_key(
         key.push_str(".age");
     }
     key
+}
+
+/// The folder of a task's repository, below the folder that the task names.
+pub fn repository_folder(store_path: &str, label: &str, task: TaskId) -> String {
+    let own = format!("{}-{task}", slug(label));
+    let parts = store_path.split('/').filter(|part| !part.is_empty());
+    parts.chain([own.as_str()]).collect::<Vec<_>>().join("/")
 }
 
 /// Whether a text is a valid object key: plain names, none of which leads out of the destination.

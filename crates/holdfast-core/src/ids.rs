@@ -26,4 +26,18 @@ macro_rules! ids {
     )*};
 }
 
-ids!(UserId, TokenId, StreamId, DestinationId, ServerId, TagId, TaskId, RunId, BackupId, CopyId, NoticeId, IncidentId);
+ids!(
+    UserId,
+    TokenId,
+    StreamId,
+    DestinationId,
+    ServerId,
+    TagId,
+    TaskId,
+    RunId,
+    BackupId,
+    CopyId,
+    RepositoryId,
+    NoticeId,
+    IncidentId,
+);

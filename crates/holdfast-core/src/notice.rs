@@ -20,6 +20,8 @@ string_enum! {
         HostKeyChanged = "host_key_changed",
         ServerUnreachable = "server_unreachable",
         DestinationUnreachable = "destination_unreachable",
+        // Its prune or check failed.
+        RepositoryNeglected = "repository_neglected",
         TokenExpiring = "token_expiring",
         // Backups of several tasks fail for one cause, and no longer do.
         IncidentBegun = "incident_begun",
@@ -58,6 +60,7 @@ impl NoticeKind {
             | Self::HostKeyChanged
             | Self::ServerUnreachable
             | Self::DestinationUnreachable
+            | Self::RepositoryNeglected
             | Self::TokenExpiring
             | Self::IncidentBegun
             | Self::IncidentEnded => on_failure,

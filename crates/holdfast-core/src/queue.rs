@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::extent::Extent;
-use crate::ids::{DestinationId, ServerId, UserId};
+use crate::ids::{DestinationId, RepositoryId, ServerId, UserId};
 
 /// The turn of a new run: not before the highest that was served, and for a long run after all of the user's other
 /// runs. Short runs need no order among themselves: they have their own places, and a limit for each user. The store
@@ -115,6 +115,14 @@ pub struct Load {
     pub destination: Option<DestinationId>,
     /// `None` for runs that do not touch the data on servers, such as verifications.
     pub access: Option<(Host, Access)>,
+    pub repository: Option<RepositoryUse>,
+}
+
+/// How a run uses a repository: one that prunes it needs it for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepositoryUse {
+    pub id: RepositoryId,
+    pub is_exclusive: bool,
 }
 
 /// Decides which queued runs may start, in the order of their turns, and keeps count of what is running.
@@ -126,6 +134,8 @@ pub struct Chooser {
     users: HashMap<UserId, usize>,
     /// By user and by each name of a machine. Users never wait for each other's runs: anyone can claim an address.
     in_use: HashMap<(UserId, String), Vec<Access>>,
+    /// Whether the use is exclusive.
+    repositories: HashMap<RepositoryId, bool>,
 }
 
 impl Chooser {
@@ -137,6 +147,7 @@ impl Chooser {
             destinations: HashMap::new(),
             users: HashMap::new(),
             in_use: HashMap::new(),
+            repositories: HashMap::new(),
         };
         for load in running {
             chooser.count(load);
@@ -177,6 +188,15 @@ impl Chooser {
     }
 
     fn is_in_use(&self, load: &Load) -> bool {
+        self.is_repository_in_use(load) || self.is_data_in_use(load)
+    }
+
+    fn is_repository_in_use(&self, load: &Load) -> bool {
+        let Some(wanted) = load.repository else { return false };
+        self.repositories.get(&wanted.id).is_some_and(|is_exclusive| *is_exclusive || wanted.is_exclusive)
+    }
+
+    fn is_data_in_use(&self, load: &Load) -> bool {
         let Some((host, access)) = &load.access else { return false };
         let mut used = host.names().filter_map(|name| self.in_use.get(&(load.user, name.clone()))).flatten();
         used.any(|other| other.excludes(access))
@@ -194,6 +214,9 @@ impl Chooser {
     }
 
     fn reserve(&mut self, load: Load) {
+        if let Some(wanted) = load.repository {
+            *self.repositories.entry(wanted.id).or_default() |= wanted.is_exclusive;
+        }
         let Some((host, access)) = load.access else { return };
         for name in host.names() {
             let used = self.in_use.entry((load.user, name.clone())).or_default();
@@ -212,7 +235,7 @@ mod tests {
     use super::*;
 
     fn load(user: i64, server: i64) -> Load {
-        Load { user: UserId(user), server: Some(ServerId(server)), destination: None, access: None }
+        Load { user: UserId(user), server: Some(ServerId(server)), destination: None, access: None, repository: None }
     }
 
     fn chooser() -> Chooser {
@@ -240,6 +263,20 @@ mod tests {
         assert!(chooser.may_start(run(2, host("web.example.org", Some("key")), true)), "somebody else's");
         let through = Host::new(("web.example.org", 22), Some(("jump", 22)), None);
         assert!(!through.is(&host("web.example.org", None)) && through.is(&through.clone()));
+    }
+
+    #[test]
+    fn a_repository_is_pruned_alone_and_nothing_overtakes_that() {
+        let run = |id: i64, is_exclusive: bool| Load {
+            repository: Some(RepositoryUse { id: RepositoryId(id), is_exclusive }),
+            ..load(1, 1)
+        };
+        let mut chooser = chooser();
+        assert!(chooser.may_start(run(1, false)) && chooser.may_start(run(1, false)));
+        assert!(!chooser.may_start(run(1, true)), "others use it");
+        assert!(!chooser.may_start(run(1, false)), "what came later waits for the prune");
+        assert!(chooser.may_start(run(2, true)), "another repository");
+        assert!(!chooser.may_start(run(2, false)) && !chooser.may_start(run(2, true)));
     }
 
     #[test]

@@ -162,7 +162,7 @@ refusals! {
         CronNeverDue = "cron-never-due", "The {name} field must name a time that comes.";
         PushoverKey = "pushover-key", "The {name} field must be a valid Pushover user key.";
         AbsolutePath = "absolute-path", "The {name} field must be an absolute path without ...";
-        NoRepository = "no-repository", "The repository format is not available yet; use archive.";
+        RepositoryPassword = "repository-password", "The {name} field is required when format is repository.";
         /// The stored keys were given for another service or bucket.
         KeysAgain = "keys-again", "The {name} field is required when the endpoint, the region, the bucket or the path \
             style changes: give both keys again together with the change.";

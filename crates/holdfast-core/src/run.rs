@@ -1,7 +1,7 @@
-//! Runs: each executes a backup, a restore, a verification, an inventory, a check, a test or a probe once.
+//! Runs: each executes a backup, a restore, a verification, a check, a test or the like once.
 
 use crate::failure::FailureCode;
-use crate::ids::{BackupId, DestinationId, ServerId, StreamId, TaskId};
+use crate::ids::{BackupId, DestinationId, RepositoryId, ServerId, StreamId, TaskId};
 use crate::limits;
 
 string_enum! {
@@ -28,6 +28,10 @@ string_enum! {
         Probe = "probe",
         /// Checks whether everything on record is at a destination.
         Inventory = "inventory",
+        /// Removes from a repository what no snapshot needs.
+        Prune = "prune",
+        /// Checks the structure of a repository, and reads a share of its packs.
+        CheckRepository = "check-repository",
     }
 }
 
@@ -41,14 +45,16 @@ impl RunKind {
             | Self::CheckDestination
             | Self::TestStream
             | Self::Probe
-            | Self::Inventory => false,
+            | Self::Inventory
+            | Self::Prune
+            | Self::CheckRepository => false,
         }
     }
 
     /// Whether it copies or reads data and may take hours. The other kinds take seconds and have their own places.
     pub fn is_long(self) -> bool {
         match self {
-            Self::Backup | Self::Restore | Self::Verify | Self::Inventory => true,
+            Self::Backup | Self::Restore | Self::Verify | Self::Inventory | Self::Prune | Self::CheckRepository => true,
             Self::CheckServer | Self::CheckDestination | Self::TestStream | Self::Probe => false,
         }
     }
@@ -84,6 +90,8 @@ pub enum RunSubject {
     Verify(BackupId),
     Probe(ServerId),
     Inventory(DestinationId),
+    Prune(RepositoryId),
+    CheckRepository(RepositoryId),
 }
 
 /// The ids of what a run can work on; each kind of run uses one of them.
@@ -94,6 +102,7 @@ pub struct RunIds {
     pub destination: Option<DestinationId>,
     pub stream: Option<StreamId>,
     pub backup: Option<BackupId>,
+    pub repository: Option<RepositoryId>,
 }
 
 impl RunSubject {
@@ -108,6 +117,8 @@ impl RunSubject {
             RunKind::Verify => ids.backup.map(Self::Verify),
             RunKind::Probe => ids.server.map(Self::Probe),
             RunKind::Inventory => ids.destination.map(Self::Inventory),
+            RunKind::Prune => ids.repository.map(Self::Prune),
+            RunKind::CheckRepository => ids.repository.map(Self::CheckRepository),
         }
     }
 
@@ -119,6 +130,7 @@ impl RunSubject {
             Self::CheckDestination(id) | Self::Inventory(id) => RunIds { destination: Some(id), ..none },
             Self::TestStream(id) => RunIds { stream: Some(id), ..none },
             Self::Restore(id) | Self::Verify(id) => RunIds { backup: Some(id), ..none },
+            Self::Prune(id) | Self::CheckRepository(id) => RunIds { repository: Some(id), ..none },
         }
     }
 
@@ -132,6 +144,8 @@ impl RunSubject {
             Self::Verify(_) => RunKind::Verify,
             Self::Probe(_) => RunKind::Probe,
             Self::Inventory(_) => RunKind::Inventory,
+            Self::Prune(_) => RunKind::Prune,
+            Self::CheckRepository(_) => RunKind::CheckRepository,
         }
     }
 
@@ -154,6 +168,10 @@ impl RunSubject {
 
     pub fn stream(self) -> Option<StreamId> {
         self.ids().stream
+    }
+
+    pub fn repository(self) -> Option<RepositoryId> {
+        self.ids().repository
     }
 }
 
@@ -200,6 +218,7 @@ mod tests {
             destination: Some(DestinationId(3)),
             stream: Some(StreamId(4)),
             backup: Some(BackupId(5)),
+            repository: Some(RepositoryId(6)),
         };
         for kind in RunKind::ALL {
             let subject = RunSubject::of(*kind, &all).unwrap();

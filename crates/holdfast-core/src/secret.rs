@@ -45,6 +45,15 @@ impl SecretChange {
             Self::Keep | Self::Clear => None,
         }
     }
+
+    /// Whether there is a secret after it, if there was one before or not.
+    pub fn leaves_one(&self, had_one: bool) -> bool {
+        match self {
+            Self::Keep => had_one,
+            Self::Clear => false,
+            Self::Set(_) => true,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -16,9 +16,6 @@ string_enum! {
     }
 }
 
-/// The formats that a task can have. Repositories can be written and read, but not yet pruned.
-pub const OFFERED_FORMATS: &[&str] = &["archive"];
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
     pub retention: RetentionPolicy,
@@ -42,7 +39,7 @@ const APPENDED_FILENAME: FieldSpec = FieldSpec::line("appended_filename", limits
     .also_called(&["appended_file_name"])
     .shown_at("/storage/appended_filename");
 const FORMAT: FieldSpec =
-    FieldSpec::choice("format", OFFERED_FORMATS).default_to(DefaultValue::Text("archive")).shown_at("/storage/format");
+    FieldSpec::choice("format", Format::WORDS).default_to(DefaultValue::Text("archive")).shown_at("/storage/format");
 
 pub const FIELDS: &[FieldSpec] = &[KEEP, PATH, APPENDED_FILENAME, FORMAT];
 
@@ -103,8 +100,7 @@ fn check_format(errors: &mut Errors, input: &Input, current: Format) -> Format {
         Field::Absent => return current,
         Field::Null => return Format::Archive,
         Field::Value(text) => match Format::parse(&text) {
-            Some(Format::Repository) => Rule::NoRepository,
-            Some(format @ Format::Archive) => return format,
+            Some(format) => return format,
             None => Rule::Choice,
         },
         Field::WrongType => Rule::Choice,

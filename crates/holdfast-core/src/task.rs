@@ -10,7 +10,7 @@ use crate::refusal::Rule;
 use crate::schedule::Schedule;
 use crate::secret::SecretChange;
 use crate::source::SourceSpec;
-use crate::storage::Storage;
+use crate::storage::{Format, Storage};
 use crate::{limits, network, schedule_fields, source, storage};
 
 pub const SERVER: FieldSpec = FieldSpec::id("remote_server_id").required().shown_at("/remote_server_id");
@@ -163,11 +163,13 @@ impl TaskDraft {
             .with_secret(HEARTBEAT.name, &self.heartbeat_url, current.has_heartbeat)
     }
 
-    /// Checks everything that needs no lookup, and records every error.
+    /// Checks everything that needs no lookup, and records every error. `has_password` says whether the task had an
+    /// encryption password before.
     pub fn check(
         errors: &mut Errors,
         input: &Input,
         current: Option<&TaskSettings>,
+        has_password: bool,
         now: Timestamp,
     ) -> Option<TaskDraft> {
         let spec = current.map(|was| &was.spec);
@@ -180,6 +182,9 @@ impl TaskDraft {
         let schedule = Schedule::check(errors, input, spec.map(|was| &was.schedule), now);
         let storage = Storage::check(errors, input, spec.map(|was| &was.storage));
         let encryption_password = PASSWORD.secret_change(errors, input);
+        if storage.format == Format::Repository && !encryption_password.leaves_one(has_password) {
+            errors.add(PASSWORD.name, Rule::RepositoryPassword);
+        }
         let heartbeat_url = HEARTBEAT.secret_change(errors, input);
         if heartbeat_url.set().is_some_and(|url| !network::is_web_url(url.reveal())) {
             errors.add(HEARTBEAT.name, Rule::Url);
@@ -244,7 +249,7 @@ mod tests {
 
     fn check(input: &Input, current: Option<&TaskSettings>) -> Result<TaskDraft, Errors> {
         let mut errors = Errors::default();
-        TaskDraft::check(&mut errors, input, current, now()).ok_or(errors)
+        TaskDraft::check(&mut errors, input, current, false, now()).ok_or(errors)
     }
 
     #[test]
@@ -319,7 +324,7 @@ mod tests {
             ("appended_filename", "../x"),
             ("database_name", "--all"),
             ("excluded_tables", "-T"),
-            ("format", "repository"),
+            ("format", "zip"),
         ];
         for (field, value) in cases {
             assert!(check(&files().with(field, value), None).unwrap_err().has(field), "{field}");
@@ -333,6 +338,24 @@ mod tests {
         assert_eq!(check(&keep(0), None).unwrap().settings.spec.storage.retention, RetentionPolicy::All);
         assert!(check(&keep(-1), None).unwrap_err().has("maximum_backups_to_keep"));
         assert!(check(&keep(1001), None).unwrap_err().has("maximum_backups_to_keep"));
+    }
+
+    #[test]
+    fn a_repository_needs_a_password() {
+        let repository = files().with("format", "repository");
+        assert!(check(&repository, None).unwrap_err().has("encryption_password"));
+        assert!(check(&repository.clone().with("encryption_password", "correct horse"), None).is_ok());
+        let settings = check(&repository.with("encryption_password", "correct horse"), None).unwrap().settings;
+        let edit = |input: &Input, has_password: bool| {
+            let mut errors = Errors::default();
+            TaskDraft::check(&mut errors, input, Some(&settings), has_password, now()).ok_or(errors)
+        };
+        let rename = Input::default().with("label", "x");
+        assert!(edit(&rename, true).is_ok());
+        assert!(edit(&rename, false).unwrap_err().has("encryption_password"));
+        let remove = Input::default().with("encryption_password", Value::Null);
+        assert!(edit(&remove, true).unwrap_err().has("encryption_password"));
+        assert!(edit(&remove.with("format", "archive"), true).is_ok());
     }
 
     #[test]

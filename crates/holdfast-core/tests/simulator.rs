@@ -480,7 +480,13 @@ impl World {
     fn claim(&mut self, process: usize, now: Timestamp) {
         let load = |run: &Run| {
             let task = &self.db.tasks[&run.task];
-            Load { user: UserId(task.user), server: Some(ServerId(task.server)), destination: None, access: None }
+            Load {
+                user: UserId(task.user),
+                server: Some(ServerId(task.server)),
+                destination: None,
+                access: None,
+                repository: None,
+            }
         };
         let free = 2_usize.saturating_sub(self.processes[process].held.len());
         let running = self.db.with_status(RunStatus::Running).map(|(_, run)| load(run));
@@ -618,8 +624,8 @@ impl World {
     /// Judges a new backup of a task against the normal ones of the same source.
     fn judge(&self, task: i64, source: i64, is_empty: bool) -> Judgement {
         let measure = |is_empty: bool| match is_empty {
-            true => Measure { plain_bytes: 10_240, stored_bytes: 200, entries: 1 },
-            false => Measure { plain_bytes: 5_000_000, stored_bytes: 2_000_000, entries: 300 },
+            true => Measure { plain_bytes: 10_240, stored_bytes: Some(200), entries: 1 },
+            false => Measure { plain_bytes: 5_000_000, stored_bytes: Some(2_000_000), entries: 300 },
         };
         let is_normal = |backup: &&Backup| {
             let is_own = backup.task == task && backup.source == source;

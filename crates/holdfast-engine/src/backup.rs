@@ -78,6 +78,7 @@ impl Engine {
             plain_sha256: packed.plain_sha256,
             entries: packed.entries,
             is_empty: packed.is_empty,
+            repository_bytes: written.repository_bytes,
             identity,
         })
     }

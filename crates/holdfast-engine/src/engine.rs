@@ -42,6 +42,14 @@ impl Engine {
         })
     }
 
+    /// The engine of an installation, whose locks on repositories say which one it is.
+    #[must_use]
+    pub fn of_installation(self, id: &str) -> Self {
+        let mut settings = (*self.settings).clone();
+        settings.destination.lock_hostname = format!("holdfast-{}", id.get(..8).unwrap_or(id));
+        Self { settings: Arc::new(settings), ..self }
+    }
+
     /// Checks that a destination can be written to, read, listed and deleted from.
     pub async fn check_destination(&self, plan: &DestinationPlan, probe_key: &str) -> Result<destination::Checked> {
         let destination::Opened { store, identity } = self.settings.destination.for_checks().open(plan).await?;

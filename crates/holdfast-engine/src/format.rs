@@ -82,6 +82,8 @@ pub(crate) struct BackupJob<'a> {
 pub(crate) struct WrittenBackup {
     pub locator: String,
     pub packed: Packed,
+    /// How much the repository has now, if there is one.
+    pub repository_bytes: Option<u64>,
 }
 
 /// What a backup copies, once the engine of a database is known.

@@ -2,13 +2,11 @@
 //! docs/decisions/0033 for what else assumes that a backup is one object.
 
 mod archive;
-mod repository;
+pub(crate) mod repository;
 
 use holdfast_core::storage::Format;
 
 use crate::format::BackupFormat;
-pub use repository::PruneReport;
-pub(crate) use repository::prune;
 
 pub(crate) fn of(format: Format) -> &'static dyn BackupFormat {
     match format {

@@ -27,6 +27,7 @@ pub mod postgres;
 mod probe;
 mod progress;
 mod remote;
+mod repositories;
 mod restore;
 pub mod sealed_document;
 mod server;
@@ -45,11 +46,11 @@ pub use egress::Egress;
 pub use engine::{Engine, Settings};
 pub use error::{EngineError, Result};
 pub use extract::{decrypt, extract};
-pub use formats::PruneReport;
+pub use formats::repository::{CheckReport, DamagedSnapshot, ForeignLock, PruneReport};
 pub use free_space::FreeSpace;
 pub use plan::{
-    BackupPlan, BackupReport, DatabasePlan, FilesSource, Login, PrunePlan, RepositoryPlan, RestorePlan, RestoreReport,
-    RestoreTarget, ServerReport, Source, StoredBackup,
+    BackupPlan, BackupReport, CheckPlan, DatabasePlan, FilesSource, Login, PrunePlan, RepositoryAccess, RepositoryPlan,
+    RestorePlan, RestoreReport, RestoreTarget, ServerReport, Source, StoredBackup,
 };
 pub use probe::Probe;
 pub use progress::{Counts, Progress};

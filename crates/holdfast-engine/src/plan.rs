@@ -59,21 +59,42 @@ impl Source {
 pub struct RepositoryPlan {
     /// Its folder at the destination.
     pub folder: String,
-    /// The password of earlier backups, if the task has a new one since. The repository then gets the new one.
-    pub earlier_password: Option<Secret>,
+    /// The passwords of earlier backups, if the task has a new one since. The repository then gets the new one.
+    pub earlier_passwords: Vec<Secret>,
     /// The locator of the last backup of the same source, to compare with.
     pub parent: Option<String>,
+}
+
+/// Where a repository is, and what opens it.
+#[derive(Debug, Clone)]
+pub struct RepositoryAccess {
+    pub destination: DestinationPlan,
+    pub folder: String,
+    /// All that may open it, the newest first.
+    pub passwords: Vec<Secret>,
+    pub started_at: Timestamp,
 }
 
 /// A repository from which what no snapshot needs is removed.
 #[derive(Debug, Clone)]
 pub struct PrunePlan {
-    pub destination: DestinationPlan,
-    pub folder: String,
-    pub password: Secret,
-    pub started_at: Timestamp,
+    pub repository: RepositoryAccess,
     /// After this time, no more packs are written again.
     pub budget: Duration,
+    /// Nothing will be stored in it any more, so that it is removed as a whole if it has no snapshot.
+    pub is_abandoned: bool,
+}
+
+/// A repository whose structure is checked, and of whose packs a share is read.
+#[derive(Debug, Clone)]
+pub struct CheckPlan {
+    pub repository: RepositoryAccess,
+    /// The pack after which the reading continues; `None` from the beginning.
+    pub position: Option<String>,
+    /// The share of all packs: one in so many.
+    pub one_in: u32,
+    /// The locators of the backups on record.
+    pub on_record: Vec<String>,
 }
 
 #[derive(Clone)]
@@ -105,6 +126,8 @@ pub struct BackupReport {
     pub entries: u64,
     /// Whether it contains no data: only folders and empty files, or no table.
     pub is_empty: bool,
+    /// How much the repository has now, of a backup in one.
+    pub repository_bytes: Option<u64>,
     /// What identifies its destination.
     pub identity: DestinationIdentity,
 }
@@ -124,6 +147,8 @@ pub struct StoredBackup {
     pub entries: u64,
     pub is_encrypted: bool,
     pub password: Option<Secret>,
+    /// Further passwords that may open its repository, while that of its task is being changed.
+    pub other_passwords: Vec<Secret>,
     /// When a reading of all of it begins; a repository is locked from then on. `None` to look around in it.
     pub opened_at: Option<Timestamp>,
     /// For operations that read the backup more than once: later readings return only bytes that the first one

@@ -14,8 +14,8 @@ use crate::destination::DestinationPlan;
 use crate::download::Download;
 use crate::error::{EngineError, Result, classify};
 use crate::format::PlainReader;
-use crate::formats::{self, PruneReport};
-use crate::plan::{PrunePlan, StoredBackup};
+use crate::formats;
+use crate::plan::StoredBackup;
 use crate::thread::{on_thread, until_dropped};
 
 impl Engine {
@@ -143,11 +143,6 @@ impl Engine {
         });
         let entry = waiting.await.map_err(EngineError::internal)??;
         Ok((entry, download))
-    }
-
-    /// Removes from a repository what no snapshot needs any more.
-    pub async fn prune(&self, plan: &PrunePlan, context: &Context) -> Result<PruneReport> {
-        formats::prune(self, plan, context).await
     }
 
     /// Removes a backup from its destination. One that is no longer there is not an error.

@@ -283,6 +283,33 @@ pub fn destination_unreachable(
     message
 }
 
+/// What is regularly done with a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maintenance {
+    Prune,
+    Check,
+}
+
+pub fn repository_neglected(
+    about: &About<'_>,
+    (task, destination): (&str, &str),
+    what: Maintenance,
+    run: RunId,
+    code: FailureCode,
+    reason: &str,
+) -> Message {
+    let (done, effect) = match what {
+        Maintenance::Prune => ("pruned", "What removed backups have left still takes up space."),
+        Maintenance::Check => ("checked", "Whether its backups can be restored is not known."),
+    };
+    let text = format!("{reason} {} {effect}", code.advice());
+    let title = format!("Repository could not be {done}: {task}");
+    let mut message = about.message(NoticeKind::RepositoryNeglected, Tone::Bad, &title, &text);
+    message.facts = vec![fact("Task", task), fact("Destination", destination)];
+    message.link = about.link(&format!("/runs/{run}"));
+    message
+}
+
 /// Where the common cause of an incident is, with its label.
 #[derive(Debug, Clone, Copy)]
 pub enum IncidentCause<'a> {

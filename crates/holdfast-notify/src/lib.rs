@@ -16,9 +16,9 @@ mod text;
 
 pub use channels::Channel;
 pub use compose::{
-    About, BackupDamaged, IncidentCause, IncidentFacts, Outcome, RunEnded, TaskFacts, backup_suspicious,
+    About, BackupDamaged, IncidentCause, IncidentFacts, Maintenance, Outcome, RunEnded, TaskFacts, backup_suspicious,
     destination_unreachable, digest, host_key_changed, incident_begun, incident_ended, incident_grown, missed, overdue,
-    run_ended, server_unreachable, test_message, token_expiring,
+    repository_neglected, run_ended, server_unreachable, test_message, token_expiring,
 };
 pub use mailer::MAILS_AT_ONCE;
 pub use message::{Fact, Item, Message, NoticeContent, Ping, Tone};

@@ -222,6 +222,11 @@ impl MasterIndex {
         self.numbers.get(pack).map_or(0, |number| u64::from(self.ends[*number as usize]))
     }
 
+    /// How many bytes of blobs all packs have.
+    pub fn all_bytes(&self) -> u64 {
+        self.ends.iter().map(|end| u64::from(*end)).sum()
+    }
+
     pub fn packs(&self) -> &[Id] {
         &self.packs
     }

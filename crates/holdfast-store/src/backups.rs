@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use holdfast_core::anomaly::{self, Measure, Sign};
 use holdfast_core::backup::{DeletedReason, Verification, source_key};
 use holdfast_core::content::Content;
-use holdfast_core::ids::{BackupId, DestinationId, RunId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, RepositoryId, RunId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::retention::Stored;
 use holdfast_core::secret::SecretChange;
@@ -36,6 +36,7 @@ row_type! {
         locator: String = "c.locator",
         size_bytes: i64 = "c.size_bytes",
         sha256: String = "c.sha256",
+        repository_id: Option<RepositoryId> = "c.repository_id",
         plain_bytes: i64 = "b.plain_bytes",
         plain_sha256: String = "b.plain_sha256",
         entries: i64 = "b.entries",
@@ -75,7 +76,7 @@ pub struct NewBackup {
     pub entries: i64,
     /// The databases in a backup of a whole database server; empty for other backups.
     pub databases: Vec<String>,
-    /// Stored with the backup, because the task's password may change or be removed.
+    /// Stored with the backup, because the task's password may change or be removed. Repositories have their own.
     pub password: Option<Secret>,
 }
 
@@ -96,7 +97,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         new.plain_bytes,
         &new.plain_sha256,
         new.entries,
-        new.password.is_some(),
+        new.password.is_some() || new.format == Format::Repository,
         DbTime(now),
         &new.source_server,
         (!new.signs.is_empty()).then(|| anomaly::signs_text(&new.signs)),
@@ -171,6 +172,7 @@ pub async fn find_last_size(tx: &mut Tx, task: TaskId, source: &str) -> Result<O
 named_row! {
     struct MeasuredRow {
         content: String,
+        format: Format,
         source: String,
         source_server: String,
         plain_bytes: i64,
@@ -200,7 +202,7 @@ pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Norm
         tx,
         MeasuredRow,
         concat!(
-            "SELECT b.content, b.source, b.source_server, b.plain_bytes, c.size_bytes, b.entries, b.databases,
+            "SELECT b.content, b.format, b.source, b.source_server, b.plain_bytes, c.size_bytes, b.entries, b.databases,
                  b.is_confirmed
              FROM backups b ",
             first_copy!(),
@@ -214,7 +216,8 @@ pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Norm
     let is_same = |row: &MeasuredRow| key_of(&row.source_server, &row.content, &row.source) == source;
     let mut normal = Normal::default();
     for row in rows.into_iter().filter(is_same) {
-        let measure = Measure { plain_bytes: row.plain_bytes, stored_bytes: row.size_bytes, entries: row.entries };
+        let stored_bytes = (row.format == Format::Archive).then_some(row.size_bytes);
+        let measure = Measure { plain_bytes: row.plain_bytes, stored_bytes, entries: row.entries };
         normal.measures.push(measure);
         if let Some(databases) = row.databases {
             let broken = |error: serde_json::Error| StoreError::Broken(format!("the databases of a backup: {error}"));
@@ -350,6 +353,7 @@ pub async fn list_unread(
             // For each user the first in the index, so that it does not matter how many are due.
             "SELECT b.id, b.user_id FROM users u JOIN backups b ON b.id = (SELECT o.id FROM backups o
                  WHERE o.user_id = u.id AND o.deleted_at IS NULL AND COALESCE(o.verified_at, o.created_at) < $1
+                     AND o.format <> 'repository'
                      AND NOT EXISTS (SELECT 1 FROM runs v WHERE v.backup_id = o.id AND v.kind = 'verify'
                          AND v.created_at > $2)
                  ORDER BY COALESCE(o.verified_at, o.created_at), o.id LIMIT 1)

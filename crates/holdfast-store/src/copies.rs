@@ -2,7 +2,7 @@
 
 use holdfast_core::Timestamp;
 use holdfast_core::backup::Verification;
-use holdfast_core::ids::{BackupId, CopyId, DestinationId, UserId};
+use holdfast_core::ids::{BackupId, CopyId, DestinationId, RepositoryId, UserId};
 use holdfast_core::storage::Format;
 
 use crate::{DbTime, Result, StoreError, Tx};
@@ -15,6 +15,8 @@ pub struct NewCopy {
     pub locator: String,
     pub size_bytes: i64,
     pub sha256: String,
+    /// The repository that it is a snapshot of.
+    pub repository: Option<RepositoryId>,
 }
 
 /// Records the copies of a new backup. The first is the one that lists show.
@@ -29,8 +31,8 @@ pub(crate) async fn insert(
         execute!(
             tx,
             "INSERT INTO backup_copies (user_id, backup_id, destination_id, position, locator, size_bytes, sha256,
-                 verification, created_at, remove_attempts)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, 'unverified', $8, 0)",
+                 verification, created_at, remove_attempts, repository_id)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, 'unverified', $8, 0, $9)",
             owner.0,
             backup.0,
             copy.destination.0,
@@ -38,7 +40,8 @@ pub(crate) async fn insert(
             &copy.locator,
             copy.size_bytes,
             &copy.sha256,
-            DbTime(now)
+            DbTime(now),
+            copy.repository.map(|id| id.0)
         )?;
     }
     Ok(())
@@ -89,6 +92,7 @@ named_row! {
     pub struct StoredCopy {
         pub backup_id: BackupId,
         pub locator: String,
+        pub format: Format,
         pub size_bytes: i64,
         /// What was found when it was last looked at.
         pub verification: Verification,
@@ -100,8 +104,9 @@ pub async fn list_stored(tx: &mut Tx, destination: DestinationId) -> Result<Vec<
     fetch_all!(
         tx,
         StoredCopy,
-        "SELECT backup_id, locator, size_bytes, verification FROM backup_copies
-         WHERE destination_id = $1 AND remove_after IS NULL AND removed_at IS NULL ORDER BY backup_id DESC",
+        "SELECT c.backup_id, c.locator, b.format, c.size_bytes, c.verification FROM backup_copies c
+         JOIN backups b ON b.id = c.backup_id
+         WHERE c.destination_id = $1 AND c.remove_after IS NULL AND c.removed_at IS NULL ORDER BY c.backup_id DESC",
         destination.0
     )
 }
@@ -134,6 +139,8 @@ named_row! {
         pub destination_id: DestinationId,
         pub format: Format,
         pub locator: String,
+        pub size_bytes: i64,
+        pub repository_id: Option<RepositoryId>,
         pub remove_attempts: i64,
     }
 }
@@ -143,7 +150,8 @@ pub async fn list_to_remove(tx: &mut Tx, now: Timestamp, limit: i64) -> Result<V
     fetch_all!(
         tx,
         DueRow,
-        "SELECT c.id, c.user_id, c.backup_id, c.destination_id, b.format, c.locator, c.remove_attempts
+        "SELECT c.id, c.user_id, c.backup_id, c.destination_id, b.format, c.locator, c.size_bytes, c.repository_id,
+             c.remove_attempts
          FROM backup_copies c JOIN backups b ON b.id = c.backup_id
          WHERE c.remove_after IS NOT NULL AND c.removed_at IS NULL AND c.remove_after <= $1
          ORDER BY c.remove_after, c.id LIMIT $2",
@@ -166,7 +174,11 @@ pub async fn claim_removal(tx: &mut Tx, id: CopyId, now: Timestamp, until: Times
     Ok(claimed == 1)
 }
 
-pub async fn update_removed(tx: &mut Tx, id: CopyId, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE backup_copies SET removed_at = $1 WHERE id = $2", DbTime(now), id.0)?;
-    Ok(())
+/// Records that a copy is gone. What it alone needed in a repository stays there until that is pruned.
+pub async fn update_removed(tx: &mut Tx, copy: &DueRow, now: Timestamp) -> Result<()> {
+    execute!(tx, "UPDATE backup_copies SET removed_at = $1 WHERE id = $2", DbTime(now), copy.id.0)?;
+    match copy.repository_id {
+        Some(repository) => crate::repositories::note_garbage(tx, repository, copy.size_bytes, now).await,
+        None => Ok(()),
+    }
 }

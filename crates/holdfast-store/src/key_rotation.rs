@@ -28,6 +28,7 @@ macro_rules! for_sealed_columns {
             "backup_tasks" "trigger_sealed" "id" "user_id",
             "backup_tasks" "heartbeat_sealed" "id" "user_id",
             "backups" "password_sealed" "id" "user_id",
+            "repositories" "passwords_sealed" "id" "user_id",
             "idempotency_keys" "response_sealed" "id" "user_id",
         }
     };

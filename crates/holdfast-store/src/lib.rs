@@ -54,6 +54,7 @@ pub mod notices;
 pub mod ownership;
 pub mod probes;
 pub mod queue;
+pub mod repositories;
 pub mod restores;
 pub mod runs;
 pub mod servers;

@@ -61,6 +61,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(33, "0033_paused_together.sql"),
     migration!(34, "0034_idempotency_actors.sql"),
     migration!(35, "0035_totals_of_streams.sql"),
+    migration!(36, "0036_repositories.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

@@ -17,6 +17,7 @@ macro_rules! for_handed_over {
             "backup_tasks",
             "backups",
             "backup_copies",
+            "repositories",
             "uploads",
             "runs"
         )

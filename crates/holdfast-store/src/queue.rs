@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use holdfast_core::failure::FailureCode;
-use holdfast_core::ids::{DestinationId, RunId, ServerId, UserId};
-use holdfast_core::queue::{Access, Chooser, ConcurrencyLimits, Load, LongRunCapacity, Share};
+use holdfast_core::ids::{DestinationId, RepositoryId, RunId, ServerId, UserId};
+use holdfast_core::queue::{Access, Chooser, ConcurrencyLimits, Load, LongRunCapacity, RepositoryUse, Share};
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
@@ -28,6 +28,8 @@ named_row! {
         restore_database: Option<String>,
         restore_content: Option<String>,
         task_spec: Option<String>,
+        repository_id: Option<i64>,
+        is_prune: bool,
         host: HostRow,
     }
 }
@@ -40,6 +42,9 @@ impl LoadRow {
             server: self.load_server_id.map(ServerId),
             destination: self.load_destination_id.map(DestinationId),
             access,
+            repository: self
+                .repository_id
+                .map(|id| RepositoryUse { id: RepositoryId(id), is_exclusive: self.is_prune }),
         }
     }
 
@@ -73,14 +78,18 @@ macro_rules! loads {
     ($condition:literal) => {
         concat!(
             "SELECT r.id, r.user_id, r.load_server_id,
-                 COALESCE(t.backup_destination_id, r.destination_id, c.destination_id) AS load_destination_id, r.turn, w.run_id IS NOT NULL AS is_restore,
+                 COALESCE(t.backup_destination_id, r.destination_id, c.destination_id, p.destination_id)
+                     AS load_destination_id, r.turn, w.run_id IS NOT NULL AS is_restore,
                  w.path AS restore_path, w.database_name AS restore_database, b.content AS restore_content,
-                 t.spec AS task_spec, ",
+                 t.spec AS task_spec, r.kind = 'prune' AS is_prune,
+                 COALESCE(r.repository_id, c.repository_id, (SELECT MAX(o.id) FROM repositories o
+                     WHERE o.task_id = t.id AND o.destination_id = t.backup_destination_id)) AS repository_id, ",
             host_columns!(),
             " FROM runs r
              LEFT JOIN restores w ON w.run_id = r.id AND NOT w.dry_run
              LEFT JOIN backups b ON b.id = r.backup_id
              LEFT JOIN backup_copies c ON c.backup_id = r.backup_id AND c.position = 0
+             LEFT JOIN repositories p ON p.id = r.repository_id
              LEFT JOIN backup_tasks t ON t.id = r.task_id AND r.kind = 'backup'
              LEFT JOIN remote_servers s ON s.id = r.load_server_id
              LEFT JOIN remote_servers j ON j.id = s.jump_server_id

@@ -6,7 +6,7 @@ use holdfast_core::content::Content;
 use holdfast_core::destination::{DestinationSpec, Reachability};
 use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{
-    BackupId, CopyId, DestinationId, NoticeId, RunId, ServerId, StreamId, TagId, TaskId, TokenId, UserId,
+    BackupId, CopyId, DestinationId, NoticeId, RepositoryId, RunId, ServerId, StreamId, TagId, TaskId, TokenId, UserId,
 };
 use holdfast_core::notice::{NoticeKind, NoticeStatus, Trouble};
 use holdfast_core::run::{RunKind, RunStatus, Trigger};
@@ -195,7 +195,20 @@ macro_rules! id_values {
     )*};
 }
 
-id_values!(UserId, RunId, TaskId, ServerId, DestinationId, StreamId, BackupId, CopyId, TagId, NoticeId, TokenId,);
+id_values!(
+    UserId,
+    RunId,
+    TaskId,
+    ServerId,
+    DestinationId,
+    StreamId,
+    BackupId,
+    CopyId,
+    RepositoryId,
+    TagId,
+    NoticeId,
+    TokenId,
+);
 
 /// Lets a type that can be read from any row be used in queries.
 macro_rules! row_of_either {

@@ -4,7 +4,7 @@
 use holdfast_core::Timestamp;
 use holdfast_core::characters;
 use holdfast_core::failure::FailureCode;
-use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
+use holdfast_core::ids::{BackupId, DestinationId, RepositoryId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::page::Page;
 use holdfast_core::run::{RunIds, RunKind, RunStatus, RunSubject, Trigger};
 use sqlx::QueryBuilder;
@@ -40,6 +40,7 @@ row_type! {
         destination_id: Option<DestinationId> = "r.destination_id",
         stream_id: Option<StreamId> = "r.stream_id",
         backup_id: Option<BackupId> = "r.backup_id",
+        repository_id: Option<RepositoryId> = "r.repository_id",
         made_backup: Option<BackupId> = "(SELECT MIN(b.id) FROM backups b WHERE b.run_id = r.id)",
         status: RunStatus = "r.status",
         requested_by: Trigger = "r.requested_by",
@@ -70,6 +71,7 @@ impl RunFields {
                 destination: self.destination_id,
                 stream: self.stream_id,
                 backup: self.backup_id,
+                repository: self.repository_id,
             },
         )
     }
@@ -171,12 +173,12 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
         (i64,),
         "INSERT INTO runs (user_id, kind, task_id, server_id, destination_id, stream_id, backup_id, status,
              requested_by, slot_at, attempt, lease_epoch, bytes_read, bytes_stored, files, warnings, created_at,
-             load_server_id, retry_of, is_long, turn)
+             load_server_id, retry_of, is_long, repository_id, turn)
          SELECT $1, $2, CAST($3 AS BIGINT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT),
              CAST($7 AS BIGINT), 'queued', $8, CAST($9 AS BIGINT), CAST($10 AS BIGINT), 0, 0, 0, 0, 0,
              CAST($11 AS BIGINT),
              COALESCE(CAST($12 AS BIGINT), (SELECT t.remote_server_id FROM backup_tasks t WHERE t.id = $3)),
-             CAST($13 AS BIGINT), $14,
+             CAST($13 AS BIGINT), $14, CAST($15 AS BIGINT),
              CASE WHEN $14 AND q.own >= q.served THEN q.own + 1 ELSE q.served END
          FROM (SELECT COALESCE((SELECT MAX(turn) FROM runs WHERE started_at IS NOT NULL), 0) AS served,
                    COALESCE((SELECT MAX(turn) FROM runs WHERE user_id = $1), -1) AS own) q
@@ -195,7 +197,8 @@ pub async fn insert(tx: &mut Tx, new: &NewRun, now: Timestamp) -> Result<Option<
         DbTime(now),
         load_server.map(|id| id.0),
         retry_of.map(|run| run.0),
-        subject.kind().is_long()
+        subject.kind().is_long(),
+        subject.repository().map(|id| id.0)
     )?;
     Ok(row.map(|(id,)| RunId(id)))
 }
@@ -236,7 +239,7 @@ pub async fn find_same(tx: &mut Tx, owner: UserId, subject: RunSubject) -> Resul
         (i64,),
         "SELECT id FROM runs WHERE user_id = $1 AND status IN ('queued', 'running') AND kind = $2
              AND COALESCE(task_id, 0) = $3 AND COALESCE(server_id, 0) = $4 AND COALESCE(destination_id, 0) = $5
-             AND COALESCE(stream_id, 0) = $6 AND COALESCE(backup_id, 0) = $7
+             AND COALESCE(stream_id, 0) = $6 AND COALESCE(backup_id, 0) = $7 AND COALESCE(repository_id, 0) = $8
          ORDER BY id DESC LIMIT 1",
         owner.0,
         subject.kind().as_str(),
@@ -244,7 +247,8 @@ pub async fn find_same(tx: &mut Tx, owner: UserId, subject: RunSubject) -> Resul
         subject.server().map_or(0, |id| id.0),
         subject.destination().map_or(0, |id| id.0),
         subject.stream().map_or(0, |id| id.0),
-        subject.backup().map_or(0, |id| id.0)
+        subject.backup().map_or(0, |id| id.0),
+        subject.repository().map_or(0, |id| id.0)
     )?;
     Ok(row.map(|(id,)| RunId(id)))
 }
@@ -289,6 +293,15 @@ pub async fn find_live(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
     find_row!(tx, "FROM runs r WHERE r.task_id = $1 AND r.status IN ('queued', 'running')", task.0)
 }
 
+/// The prune or check of a repository that is queued or running.
+pub async fn find_live_of_repository(tx: &mut Tx, id: RepositoryId) -> Result<Option<RunRow>> {
+    find_row!(
+        tx,
+        "FROM runs r WHERE r.repository_id = $1 AND r.status IN ('queued', 'running') ORDER BY r.id LIMIT 1",
+        id.0
+    )
+}
+
 /// All of a user's runs that are queued or running.
 pub async fn list_live(tx: &mut Tx, owner: UserId) -> Result<Vec<RunRow>> {
     fetch_all!(
@@ -303,7 +316,7 @@ pub async fn list_live(tx: &mut Tx, owner: UserId) -> Result<Vec<RunRow>> {
     )
 }
 
-/// The long runs of a user: backups, restores, verifications and inventories.
+/// The long runs of a user.
 pub async fn list_long(tx: &mut Tx, listing: &Listing) -> Result<Page<RunRow>> {
     let total = format!("{} AND kind IN ({})", kept_runs!(), kinds(RunKind::is_long));
     list_page!(
@@ -535,13 +548,13 @@ pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT cancel_requested_at IS NOT NULL FROM runs WHERE id = $1", id.0)
 }
 
-/// Deletes inventories, checks and tests that ended before `before`, up to `limit` of the first and of the others.
+/// Deletes inventories, maintenance of repositories, checks and tests that ended before `before`, up to `limit` of the first and of the others.
 /// Their findings are recorded elsewhere. Returns how many were deleted.
 pub async fn delete_old_checks_and_inventories(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
     let inventories = execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
-             WHERE kind = 'inventory' AND finished_at < $1 LIMIT $2)",
+             WHERE kind IN ('inventory', 'prune', 'check-repository') AND finished_at < $1 LIMIT $2)",
         DbTime(before),
         limit
     )?;

@@ -123,7 +123,7 @@ async fn seed_task(
         .with("time_to_run_at", hours_later(22).strftime("%H:%M").to_string())
         .with("maximum_backups_to_keep", 7)
         .with("store_path", "/sites");
-    let draft = TaskDraft::check(&mut Errors::default(), &input, None, now).expect("a sound task");
+    let draft = TaskDraft::check(&mut Errors::default(), &input, None, false, now).expect("a sound task");
     // Not due while the benchmark runs, and not later than the schedule says, which would be corrected.
     let next = from_micros(hours_later(12).as_microsecond() + number * 1_000_000);
     Ok(tasks::insert(tx, user, &draft, Some(next), now).await?.0)

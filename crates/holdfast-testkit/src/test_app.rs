@@ -107,7 +107,7 @@ impl TestApp {
         };
         let clock = Arc::new(ManualClock::at("2025-03-03T10:00:00Z"));
         let shared: SharedClock = clock.clone();
-        let store = Store::open(&options, &shared).await.expect("a new database opens");
+        let store = Box::pin(Store::open(&options, &shared)).await.expect("a new database opens");
         let engine = holdfast_engine::Engine::new(settings.engine).expect("threads");
         let destinations = folder.path().join("destinations");
         let backup_reader =
@@ -238,6 +238,7 @@ impl TestUser {
             content: Content::Files,
             format: holdfast_core::storage::Format::Archive,
             copies: vec![NewCopy {
+                repository: None,
                 destination: DestinationId(settings["backup_destination_id"].as_i64().expect("a destination")),
                 locator: format!("task-{task}-{run}.tar.zst"),
                 size_bytes,

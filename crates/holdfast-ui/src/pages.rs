@@ -23,6 +23,7 @@ pub(crate) mod squares;
 pub(crate) mod streams;
 pub(crate) mod tags;
 pub(crate) mod task_form;
+pub(crate) mod task_repository;
 pub(crate) mod task_words;
 pub(crate) mod tasks;
 

@@ -8,7 +8,8 @@ use tower_http::compression::CompressionLayer;
 
 use crate::pages::{
     account, administration, audit, backups, destinations, form_resource, identity, notices, overview, person,
-    person_acts, probe, restore, runs, search, security, servers, sign_in, streams, tags, task_form, tasks,
+    person_acts, probe, restore, runs, search, security, servers, sign_in, streams, tags, task_form, task_repository,
+    tasks,
 };
 use crate::state::Ui;
 use crate::{assets, live, page};
@@ -97,6 +98,8 @@ fn task_pages() -> Router<Arc<Ui>> {
         .route("/tasks/{id}/run", post(tasks::run))
         .route("/tasks/{id}/cancel", post(tasks::cancel))
         .route("/tasks/{id}/pause", post(tasks::pause))
+        .route("/tasks/{id}/repository/prune", post(task_repository::prune))
+        .route("/tasks/{id}/repository/check", post(task_repository::check_repository))
         .route("/tasks/{id}/resume", post(tasks::resume))
         .route("/tasks/{id}/release", get(tasks::show_release).post(tasks::release))
         .route("/tasks/{id}/trigger", get(tasks::show_trigger).post(tasks::rotate_trigger))

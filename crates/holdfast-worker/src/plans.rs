@@ -11,12 +11,14 @@ use holdfast_core::source::SourceSpec;
 use holdfast_core::task::TaskSettings;
 use holdfast_engine::ssh::{Credential, KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, DatabasePlan, DestinationPlan, Login, Probe, RestorePlan, Server, Source, StoredBackup, VerifiedBlocks,
+    BackupPlan, DatabasePlan, DestinationPlan, Login, Probe, RepositoryAccess, RestorePlan, Server, Source,
+    StoredBackup, VerifiedBlocks,
 };
 use holdfast_store::backups::{self, BackupRow};
 use holdfast_store::destinations::DestinationRow;
+use holdfast_store::repositories::RepositoryRow;
 use holdfast_store::servers::{self, ServerRow};
-use holdfast_store::{Store, Tx, destinations, ssh_keys, tasks, users};
+use holdfast_store::{Store, Tx, destinations, repositories, ssh_keys, tasks, users};
 
 /// Makes plans; knows where local destinations are.
 #[derive(Debug, Clone)]
@@ -31,6 +33,7 @@ pub(crate) struct PlannedBackup {
     pub settings: TaskSettings,
     pub jump: Option<ServerId>,
     pub has_heartbeat: bool,
+    pub owner: UserId,
 }
 
 pub(crate) fn gone(what: &str) -> AppError {
@@ -63,7 +66,7 @@ impl Planner {
             repository: None,
         };
         let jump = server_row.jump_server_id;
-        Ok(PlannedBackup { plan, settings, jump, has_heartbeat: row.has_heartbeat })
+        Ok(PlannedBackup { plan, settings, jump, has_heartbeat: row.has_heartbeat, owner })
     }
 
     /// The plan, and the jump host on the way if there is one.
@@ -88,6 +91,17 @@ impl Planner {
         Ok((plan, row.jump_server_id))
     }
 
+    /// Where a repository is, and what opens it.
+    pub(crate) async fn repository(&self, app: &App, row: &RepositoryRow) -> Result<RepositoryAccess> {
+        let mut tx = app.store.read().await?;
+        Ok(RepositoryAccess {
+            destination: self.destination(&mut tx, row.destination_id).await?,
+            folder: row.folder.clone(),
+            passwords: repositories::open_passwords(&mut tx, row).await?,
+            started_at: app.now(),
+        })
+    }
+
     pub(crate) async fn stored_by_id(&self, store: &Store, backup: BackupId) -> Result<StoredBackup> {
         let row = backups::find(&mut store.read().await?, backup).await?;
         self.stored(store, &row.ok_or_else(|| gone("backup"))?).await
@@ -95,6 +109,14 @@ impl Planner {
 
     pub(crate) async fn stored(&self, store: &Store, backup: &BackupRow) -> Result<StoredBackup> {
         let mut tx = store.read().await?;
+        let mut passwords = match backup.repository_id {
+            Some(repository) => {
+                let row = repositories::find(&mut tx, repository).await?.ok_or_else(|| gone("repository"))?;
+                repositories::open_passwords(&mut tx, &row).await?
+            }
+            None => backups::open_password(&mut tx, backup).await?.into_iter().collect(),
+        }
+        .into_iter();
         Ok(StoredBackup {
             destination: self.destination(&mut tx, backup.destination_id).await?,
             locator: backup.locator.clone(),
@@ -106,7 +128,8 @@ impl Planner {
             plain_sha256: backup.plain_sha256.clone(),
             entries: stored_number(backup.entries)?,
             is_encrypted: backup.is_encrypted,
-            password: backups::open_password(&mut tx, backup).await?,
+            password: passwords.next(),
+            other_passwords: passwords.collect(),
             opened_at: None,
             proven: None,
             hold: None,

@@ -2,6 +2,7 @@
 
 mod backup;
 mod check_destination;
+mod check_repository;
 mod check_server;
 mod end;
 mod findings;
@@ -10,6 +11,8 @@ mod inventory;
 mod job;
 mod lease;
 mod probe;
+mod prune;
+mod repository_findings;
 mod restore;
 mod test_stream;
 mod verify;
@@ -26,12 +29,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::backup::Backup;
 use self::check_destination::CheckDestination;
+use self::check_repository::CheckRepository;
+pub(crate) use self::check_repository::PARTS;
 use self::check_server::CheckServer;
 use self::end::{End, write_loss};
 use self::inventory::Inventory;
 use self::job::{ContactedServers, Job, Working};
 use self::lease::{Finished, Lease, lease_until};
 use self::probe::Probe;
+use self::prune::Prune;
 use self::restore::Restore;
 use self::test_stream::TestStream;
 use self::verify::Verify;
@@ -49,6 +55,8 @@ fn job(subject: RunSubject) -> Box<dyn Job> {
         RunSubject::TestStream(stream) => Box::new(TestStream::new(stream)),
         RunSubject::Probe(server) => Box::new(Probe::new(server)),
         RunSubject::Inventory(destination) => Box::new(Inventory::new(destination)),
+        RunSubject::Prune(repository) => Box::new(Prune::new(repository)),
+        RunSubject::CheckRepository(repository) => Box::new(CheckRepository::new(repository)),
     }
 }
 

@@ -32,6 +32,10 @@ pub struct Settings {
     pub verify_days: u32,
     /// How many days apart inventories check that all backups on record are at their destinations; zero means never.
     pub inventory_days: u32,
+    /// How many days after a backup of a repository was removed what only that needed is removed, too; zero means never.
+    pub prune_days: u32,
+    /// How long a prune may write packs again. Backups of its task wait meanwhile.
+    pub prune_limit: Duration,
     /// How long a destination may take to remove one object; others wait behind it.
     pub removal_limit: Duration,
     /// How long runs may continue after the worker was told to stop.
@@ -54,6 +58,8 @@ impl Default for Settings {
             keep_checks_days: 30,
             verify_days: 30,
             inventory_days: 1,
+            prune_days: 7,
+            prune_limit: Duration::from_secs(30 * 60),
             removal_limit: Duration::from_secs(60),
             shutdown: Duration::from_secs(30),
         }

@@ -90,6 +90,12 @@ pub const TABLE: &[Setting] = &[
     plain("HOLDFAST_KEEP_CHECKS_DAYS", "30", "How long checks and inventories are kept; 0 keeps them forever"),
     plain("HOLDFAST_VERIFY_DAYS", "30", "Days within which every stored backup is read back once; 0 is never"),
     plain("HOLDFAST_INVENTORY_DAYS", "1", "Days between checks of each destination for missing backups; 0 is never"),
+    plain(
+        "HOLDFAST_PRUNE_DAYS",
+        "7",
+        "Days after which a repository is pruned of what removed backups have left; earlier if that is much; 0 is never",
+    ),
+    plain("HOLDFAST_PRUNE_MINUTES", "30", "How long a prune may take, during which backups into its repository wait"),
     plain("HOLDFAST_CONNECT_SECS", "15", "Time limit for connecting to a server"),
     plain("HOLDFAST_STALL_SECS", "600", "How long a run may stall before it fails"),
     plain(
@@ -489,6 +495,8 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
         keep_checks_days: days("HOLDFAST_KEEP_CHECKS_DAYS")?,
         verify_days: days("HOLDFAST_VERIFY_DAYS")?,
         inventory_days: days("HOLDFAST_INVENTORY_DAYS")?,
+        prune_days: days("HOLDFAST_PRUNE_DAYS")?,
+        prune_limit: Duration::from_secs(60 * u64::from(given.number("HOLDFAST_PRUNE_MINUTES", 1, 1440)?)),
         shutdown: seconds("HOLDFAST_SHUTDOWN_SECS", 0, 3600)?,
         ..holdfast_worker::Settings::default()
     })
@@ -501,6 +509,9 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     settings.remote.ssh.connect = seconds("HOLDFAST_CONNECT_SECS")?;
     settings.remote.stall = seconds("HOLDFAST_STALL_SECS")?;
     settings.destination.stall = settings.remote.stall;
+    // A worker that lost its run has stopped long before others take its lock for abandoned.
+    settings.destination.lock_refresh =
+        Duration::from_secs(2 * u64::from(given.number("HOLDFAST_LEASE_SECS", 5, 3600)?));
     settings.destination.retry.give_up_after = seconds("HOLDFAST_DESTINATION_RETRY_SECS")?;
     settings.destination.bytes_per_second = given.number("HOLDFAST_DESTINATION_RATE", 0, u32::MAX)?.into();
     settings.destination.egress_allow = given.networks("HOLDFAST_EGRESS_ALLOW")?;

@@ -67,8 +67,9 @@ const INSTALLATION: &str = "installation";
 /// Opens the parts of a service.
 pub async fn open_service(settings: &Settings) -> Result<Parts, Failure> {
     refuse_lost_database(settings).await?;
-    let parts = open_parts(settings, Migrations::Apply).await?;
+    let mut parts = open_parts(settings, Migrations::Apply).await?;
     let id = holdfast_app::health::installation_id(&parts.app).await?;
+    parts.engine = parts.engine.of_installation(&id);
     if let Err(error) = note_installation(settings, &id) {
         tracing::warn!(%error, "could not note in the data folder which installation it belongs to");
     }

@@ -12,7 +12,7 @@ use holdfast_core::run::{RunKind, RunStatus, TaskStatus, Trigger};
 use holdfast_core::schedule::Frequency;
 use holdfast_core::server::Connectivity;
 use holdfast_core::source::TaskKind;
-use holdfast_core::storage::OFFERED_FORMATS;
+use holdfast_core::storage::Format;
 use holdfast_core::stream::StreamKind;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn of_responses() -> Vec<Words> {
     let titles_of_tasks = TaskKind::ALL.iter().map(|kind| kind.human()).collect();
     vec![
         ("BackupResource", "content", Content::WORDS.to_vec()),
-        ("BackupResource", "format", OFFERED_FORMATS.to_vec()),
+        ("BackupResource", "format", Format::WORDS.to_vec()),
         ("EntryResource", "type", EntryKind::WORDS.to_vec()),
         ("VerificationResource", "status", Verification::WORDS.to_vec()),
         ("RunResource", "kind", runs),
@@ -52,7 +52,7 @@ fn of_responses() -> Vec<Words> {
         ("ProtectionResource", "proven_by", vec!["drill", "verify"]),
         ("TaskResource", "status", TaskStatus::WORDS.to_vec()),
         ("StatusResource", "status", TaskStatus::WORDS.to_vec()),
-        ("StorageResource", "format", OFFERED_FORMATS.to_vec()),
+        ("StorageResource", "format", Format::WORDS.to_vec()),
         ("UpcomingResource", "type", titles_of_tasks),
         ("SourceResource", "type", TaskKind::WORDS.to_vec()),
         ("ScheduleResource", "frequency", Frequency::WORDS.to_vec()),

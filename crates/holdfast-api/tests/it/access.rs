@@ -181,7 +181,7 @@ fn routes_require_the_scope_of_their_verb_and_resource() {
         let expected = match (route.method.as_str(), resource, action) {
             (_, "tags", _) => "manage-tags".to_owned(),
             (_, "ssh-key", _) => "create-remote-servers".to_owned(),
-            (_, "backup-tasks", "run" | "cancel") => "run-backup-tasks".to_owned(),
+            (_, "backup-tasks", "run" | "cancel" | "prune" | "check") => "run-backup-tasks".to_owned(),
             ("POST", "backups" | "runs", _) => "run-backup-tasks".to_owned(),
             ("DELETE", "backups", _) => "delete-backup-tasks".to_owned(),
             ("GET", "backup-tasks" | "backup-task-logs" | "backups" | "runs" | "events", _) => {

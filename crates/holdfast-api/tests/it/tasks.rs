@@ -121,7 +121,7 @@ on_both_engines! {
         let user = app.user("ada").await;
         let body = json!({
             "remote_server_id": "1", "label": "", "type": "tape", "frequency": "yearly", "time_to_run_at": "3:00",
-            "maximum_backups_to_keep": 1001, "store_path": "../x", "custom_cron": "61 * * * *", "format": "repository",
+            "maximum_backups_to_keep": 1001, "store_path": "../x", "custom_cron": "61 * * * *", "format": "zip",
             "appended_filename": "a b", "day_of_week": 7, "tag_ids": [1.5], "excluded_paths": "x",
         });
         let errors = user.client.post("/api/backup-tasks", body.clone()).await.expect(422)["errors"].clone();
@@ -130,6 +130,20 @@ on_both_engines! {
         expected.sort_unstable();
         let named: Vec<&str> = errors.as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(named, expected);
+    }
+
+    async fn a_repository_needs_a_password(app: TestApp) {
+        let user = app.user("ada").await;
+        let path = format!("/api/backup-tasks/{}", user.task().await);
+        let message = "The encryption password field is required when format is repository.";
+        let refused = user.client.put(&path, json!({"format": "repository"})).await.expect(422);
+        assert_eq!(refused["errors"], json!({"encryption_password": [message]}));
+        let body = json!({"format": "repository", "encryption_password": "correct horse"});
+        let task = user.client.put(&path, body).await.data(200);
+        assert_eq!((&task["storage"]["format"], &task["has_encryption_password"]), (&json!("repository"), &json!(true)));
+        user.client.put(&path, json!({"encryption_password": null})).await.expect(422);
+        user.client.put(&path, json!({"label": "other"})).await.expect(200);
+        user.client.put(&path, json!({"format": null, "encryption_password": null})).await.expect(200);
     }
 
     async fn a_cron_overrides_the_frequency(app: TestApp) {

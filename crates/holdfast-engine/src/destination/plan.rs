@@ -69,6 +69,8 @@ pub struct DestinationSettings {
     pub lock_limit: Duration,
     /// The name of this installation in locks, for those who wait for them.
     pub lock_hostname: String,
+    /// How often a held lock is written again. One of this installation that is older than twice that was left behind.
+    pub lock_refresh: Duration,
 }
 
 impl Default for DestinationSettings {
@@ -84,6 +86,7 @@ impl Default for DestinationSettings {
             spool_folder: std::env::temp_dir(),
             lock_limit: Duration::from_secs(15 * 60),
             lock_hostname: "holdfast".to_owned(),
+            lock_refresh: Duration::from_secs(2 * 60),
         }
     }
 }

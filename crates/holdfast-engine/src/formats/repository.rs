@@ -3,14 +3,17 @@
 
 mod blob_reader;
 mod blobs;
+mod checking;
 mod comparing;
 mod entries;
 mod folders;
+mod index_files;
 mod locks;
 mod opening;
 mod place;
 mod plain;
 mod pruning;
+mod repairing;
 mod storing;
 mod wanted;
 mod writing;
@@ -22,12 +25,16 @@ use std::ops::Range;
 use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
+use holdfast_core::Secret;
 use holdfast_core::failure::FailureCode;
 use holdfast_repository::{Id, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use self::blob_reader::BlobReader;
+use self::checking::Checked;
+pub use self::checking::{CheckReport, DamagedSnapshot};
 use self::entries::SnapshotReader;
+pub use self::locks::ForeignLock;
 use self::locks::{HeldLock, Holder};
 use self::opening::Repository;
 use self::place::Place;
@@ -38,7 +45,7 @@ use crate::destination::{BlobStore, DestinationPlan, Opened};
 use crate::download::Download;
 use crate::error::{EngineError, Result};
 use crate::format::{BackupFormat, BackupWriter, PlainReader, StoredEntries};
-use crate::plan::{BackupPlan, PrunePlan, StoredBackup};
+use crate::plan::{BackupPlan, CheckPlan, PrunePlan, RepositoryAccess, StoredBackup};
 use crate::thread::until_dropped;
 
 pub(super) struct RepositoryFormat;
@@ -110,18 +117,62 @@ impl BackupFormat for RepositoryFormat {
     }
 }
 
+/// Whether a folder holds a repository.
+pub(crate) async fn is_at(engine: &Engine, plan: &DestinationPlan, folder: &str) -> Result<bool> {
+    let Opened { store, .. } = engine.settings.destination.open(plan).await?;
+    Ok(Place::new(store, folder).read_config().await?.is_some())
+}
+
 /// Removes from a repository what no snapshot needs.
 pub(crate) async fn prune(engine: &Engine, plan: &PrunePlan, context: &Context) -> Result<PruneReport> {
-    let Opened { store, .. } = engine.settings.destination.open_known(&plan.destination).await?;
-    let place = Place::new(store, &plan.folder);
-    let gone = || EngineError::new(FailureCode::Missing, "The repository is gone from its destination.");
-    let opened = Repository::open(&place, &plan.password, &engine.key_derivation).await?;
-    let repository = opened.ok_or_else(gone)?;
-    let holder = Holder::new(&engine.settings.destination, plan.started_at);
+    let repository = match open_at(engine, &plan.repository).await {
+        // Somebody has removed it as a whole, and nobody misses it.
+        Err(error) if error.code == FailureCode::Missing && plan.is_abandoned => {
+            return Ok(PruneReport { is_gone: true, ..PruneReport::default() });
+        }
+        opened => opened?,
+    };
+    let holder = Holder::new(&engine.settings.destination, plan.repository.started_at);
     let lock = HeldLock::acquire(&repository, &holder, true, &context.cancel).await?;
-    let pruned = pruning::prune(&repository, plan.budget, context).await;
+    let pruned = pruning::prune(&repository, plan.budget, &lock, context).await;
+    let pruned = match pruned {
+        Ok(report) if plan.is_abandoned && report.snapshots == 0 && !report.is_partial => {
+            pruning::remove_all(&repository).await.map(|()| PruneReport { is_gone: true, ..report })
+        }
+        pruned => pruned,
+    };
     lock.release(context).await;
     pruned
+}
+
+/// Checks a repository, and repairs what can be.
+pub(crate) async fn check(engine: &Engine, plan: &CheckPlan, context: &Context) -> Result<CheckReport> {
+    let repository = open_at(engine, &plan.repository).await?;
+    let holder = Holder::new(&engine.settings.destination, plan.repository.started_at);
+    let lock = HeldLock::acquire(&repository, &holder, false, &context.cancel).await?;
+    let checked = checking::check(&repository, plan, context).await;
+    lock.release(context).await;
+    let Checked { report, repair } = checked?;
+    if repair.is_needed() {
+        let lock = HeldLock::acquire(&repository, &holder, true, &context.cancel).await?;
+        let repaired = repairing::repair(&repository, &repair, &lock, context).await;
+        lock.release(context).await;
+        repaired?;
+    }
+    Ok(report)
+}
+
+/// The locks of other programs.
+pub(crate) async fn list_foreign_locks(engine: &Engine, access: &RepositoryAccess) -> Result<Vec<ForeignLock>> {
+    let repository = open_at(engine, access).await?;
+    locks::list_foreign(&repository, &Holder::new(&engine.settings.destination, access.started_at)).await
+}
+
+async fn open_at(engine: &Engine, access: &RepositoryAccess) -> Result<Repository> {
+    let Opened { store, .. } = engine.settings.destination.open_known(&access.destination).await?;
+    let place = Place::new(store, &access.folder);
+    let gone = || EngineError::new(FailureCode::Missing, "The repository is gone from its destination.");
+    Repository::open(&place, &access.passwords, &engine.key_derivation).await?.ok_or_else(gone)
 }
 
 /// Opens the snapshot of a backup to look around in it. If it is pruned meanwhile, that fails.
@@ -135,16 +186,18 @@ async fn find(engine: &Engine, backup: &StoredBackup) -> Result<(Repository, Sna
     let Opened { store, .. } = engine.settings.destination.open_known(&backup.destination).await?;
     let place = Place::new(store, folder);
     let gone = || EngineError::new(FailureCode::Missing, "The backup is gone from its destination.");
-    let no_password =
-        || EngineError::new(FailureCode::WrongPassword, "A repository cannot be read without its password.");
-    let password = backup.password.as_ref().ok_or_else(no_password)?;
-    let repository = Repository::open(&place, password, &engine.key_derivation).await?.ok_or_else(gone)?;
+    let passwords: Vec<Secret> = backup.password.iter().chain(&backup.other_passwords).cloned().collect();
+    if passwords.is_empty() {
+        let message = "A repository cannot be read without its password.";
+        return Err(EngineError::new(FailureCode::WrongPassword, message));
+    }
+    let repository = Repository::open(&place, &passwords, &engine.key_derivation).await?.ok_or_else(gone)?;
     let snapshot = repository.find_snapshot(&id).await?.ok_or_else(gone)?;
     Ok((repository, snapshot))
 }
 
 async fn read(repository: Repository, snapshot: Snapshot, stop: &CancellationToken) -> Result<SnapshotReader> {
-    let (index, _) = repository.load_index().await?;
+    let index = repository.load_index().await?.index;
     let blobs = BlobReader::new(repository, Arc::new(RwLock::new(index)), stop.clone());
     Ok(SnapshotReader::new(blobs, snapshot))
 }

@@ -46,7 +46,7 @@ struct Scene {
     key: KeySeed,
     engine: Engine,
     password: Secret,
-    earlier_password: Option<Secret>,
+    earlier_passwords: Vec<Secret>,
     parent: Option<String>,
     /// How many bytes the last backup read from the server.
     read: AtomicU64,
@@ -68,7 +68,7 @@ impl Scene {
             key,
             engine,
             password: Secret::new(PASSWORD),
-            earlier_password: None,
+            earlier_passwords: Vec::new(),
             parent: None,
             read: AtomicU64::default(),
         }
@@ -149,7 +149,7 @@ impl Scene {
             last: None,
             repository: Some(RepositoryPlan {
                 folder: "some/folder".to_owned(),
-                earlier_password: self.earlier_password.clone(),
+                earlier_passwords: self.earlier_passwords.clone(),
                 parent: self.parent.clone(),
             }),
         };
@@ -182,6 +182,7 @@ impl Scene {
             entries: report.entries,
             is_encrypted: true,
             password: Some(self.password.clone()),
+            other_passwords: Vec::new(),
             opened_at: Some(SystemClock.now()),
             proven: None,
             hold: None,
@@ -326,7 +327,7 @@ async fn only_the_password_opens_it_and_a_new_one_replaces_the_old() {
     scene.password = Secret::new("another");
     assert_eq!(scene.verify(&report).await.unwrap_err().code, FailureCode::WrongPassword);
     assert_eq!(scene.try_back_up().await.0.unwrap_err().code, FailureCode::WrongPassword);
-    scene.earlier_password = Some(Secret::new(PASSWORD));
+    scene.earlier_passwords = vec![Secret::new("never used"), Secret::new(PASSWORD)];
     scene.back_up().await;
     scene.verify(&report).await.unwrap();
     scene.restic(&["check", "--read-data"]);

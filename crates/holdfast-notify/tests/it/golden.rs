@@ -128,6 +128,17 @@ fn messages(zone: &Zone) -> Vec<(&'static str, Message)> {
             ),
         ),
         (
+            "repository",
+            holdfast_notify::repository_neglected(
+                about,
+                ("Web files", "Offsite"),
+                holdfast_notify::Maintenance::Prune,
+                RunId(49),
+                FailureCode::Locked,
+                "The repository is exclusively locked by process 4711 on laptop, last at 2026-01-31T22:00:00Z.",
+            ),
+        ),
+        (
             "incident-begun",
             holdfast_notify::incident_begun(about, &incident(IncidentCause::Server("web-1"), 3), RunId(48), refused),
         ),

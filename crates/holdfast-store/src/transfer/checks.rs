@@ -89,6 +89,13 @@ pub(super) fn is_secret(text: &str) -> bool {
     !text.is_empty() && is_text(text, limits::SECRET_CHARS)
 }
 
+/// The passwords of a repository: a list in JSON, the newest first.
+pub(super) fn are_passwords(text: &str) -> bool {
+    serde_json::from_str::<Vec<String>>(text).is_ok_and(|all| {
+        !all.is_empty() && all.len() <= crate::repositories::MOST_PASSWORDS && all.iter().all(|one| is_secret(one))
+    })
+}
+
 /// The private half of an SSH key: 32 bytes in base64.
 pub(super) fn is_key_seed(text: &str) -> bool {
     text.len() == 44 && text.ends_with('=') && is_word(text, b"+/=")

@@ -7,9 +7,7 @@ use crate::raw::Raw;
 /// Ended backup runs of no task, at the times `from..=to`.
 fn ended_runs(user: i64, from: i64, to: i64) -> String {
     let rows: Vec<String> = (from..=to)
-        .map(|at| {
-            format!("({user}, 'backup', 'successful', 'manual', 1, 0, 0, 0, 0, 0, {at}, {at}, {at}, TRUE)")
-        })
+        .map(|at| format!("({user}, 'backup', 'successful', 'manual', 1, 0, 0, 0, 0, 0, {at}, {at}, {at}, TRUE)"))
         .collect();
     format!(
         "INSERT INTO runs (user_id, kind, status, requested_by, attempt, lease_epoch, bytes_read, bytes_stored, files,

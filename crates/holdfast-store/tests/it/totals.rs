@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use holdfast_core::audit::AuditAction;
 use holdfast_core::backup::Verification;
 use holdfast_core::ids::UserId;

@@ -16,7 +16,7 @@ fn draft(server: i64, destination: i64) -> TaskDraft {
         .with("source_path", "/srv")
         .with("frequency", "daily")
         .with("time_to_run_at", "03:00");
-    TaskDraft::check(&mut Errors::default(), &input, None, from_micros(0)).unwrap()
+    TaskDraft::check(&mut Errors::default(), &input, None, false, from_micros(0)).unwrap()
 }
 
 /// The query plan of the statement that lists the next runs.

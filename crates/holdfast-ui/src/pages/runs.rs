@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use holdfast_app::{AppError, Resource, logs, overview, runs, tasks};
+use holdfast_app::{AppError, Resource, logs, overview, repositories, runs, tasks};
 use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{RunId, TaskId};
 use holdfast_core::page::Sort;
@@ -234,8 +234,12 @@ async fn up(ui: &Ui, person: &SignedIn, run: &RunRow) -> Result<(String, String)
         RunIds { backup: Some(id), .. } => (format!("/backups/{id}"), t.with("backup-title", "id", id.to_string())),
         RunIds { server: Some(id), .. } => (format!("/servers/{id}"), t.say("nav-servers")),
         RunIds { destination: Some(id), .. } => (format!("/destinations/{id}"), t.say("nav-destinations")),
+        RunIds { repository: Some(id), .. } => match repositories::find_task(&ui.app, &person.caller, id).await? {
+            Some(task) => (format!("/tasks/{}", task.id), task.label),
+            None => ("/runs".to_owned(), t.say("runs-title")),
+        },
         // Streams have no page.
-        RunIds { task: None, backup: None, server: None, destination: None, stream: _ } => {
+        RunIds { task: None, backup: None, server: None, destination: None, repository: None, stream: _ } => {
             ("/runs".to_owned(), t.say("runs-title"))
         }
     })

@@ -13,6 +13,7 @@ use holdfast_core::ids::{DestinationId, ServerId, StreamId, TagId};
 use holdfast_core::input::{Errors, Input, Value};
 use holdfast_core::schedule::{self, Frequency, Schedule, Spread};
 use holdfast_core::source::{self, SourceSpec, TaskKind};
+use holdfast_core::storage::Format;
 use holdfast_core::task;
 use holdfast_core::{Timestamp, clock, limits, schedule_fields};
 use holdfast_store::tasks::TaskRow;
@@ -215,6 +216,7 @@ async fn form_page(
                     .of_type("number", "maximum_backups_to_keep", t.say("task-keep"))
                     .hint(t.say("task-keep-hint"))
                     .range(0, limits::MAX_BACKUPS),
+                format(&fields),
                 encryption(&fields, existing),
             ],
         ),
@@ -372,6 +374,18 @@ fn schedule_group(fields: &Fields<'_>, shown: Markup) -> Group {
         ],
     )
     .preview(preview)
+}
+
+fn format(fields: &Fields<'_>) -> crate::fields::Control {
+    let t = fields.t;
+    let formats = Format::ALL.iter().map(|format| {
+        let label = match format {
+            Format::Archive => t.say("task-format-archive"),
+            Format::Repository => t.say("task-format-repository"),
+        };
+        (format.as_str().to_owned(), label)
+    });
+    fields.select("format", t.say("task-format"), formats).hint(t.say("task-format-hint"))
 }
 
 fn encryption(fields: &Fields<'_>, existing: Option<&TaskRow>) -> crate::fields::Control {

@@ -7,13 +7,14 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect};
 use holdfast_app::tasks::{self, Task};
-use holdfast_app::{AppError, backups, destinations, logs, overview, servers, streams, tags};
+use holdfast_app::{AppError, backups, destinations, logs, overview, repositories, servers, streams, tags};
 use holdfast_core::anomaly;
 use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::{PageRequest, Sort};
 use holdfast_core::retention::RetentionPolicy;
 use holdfast_core::source::SourceSpec;
+use holdfast_core::storage::Format;
 use holdfast_core::task_health::TaskHealth;
 use holdfast_store::Listing;
 use holdfast_store::backups::BackupFilter;
@@ -24,6 +25,7 @@ use holdfast_store::tasks::{TaskFilter, TaskRow};
 use super::runs::{Live, RunLine};
 use super::schedule::schedule_words;
 use super::squares::{Square, squares};
+use super::task_repository::RepositoryView;
 use super::task_words::{parse, source_words};
 use crate::chart;
 use crate::fields::Fields;
@@ -190,6 +192,8 @@ struct TaskPage {
     destination: (i64, String),
     keeps: String,
     store_path: String,
+    format: String,
+    repository: Option<RepositoryView>,
     is_encrypted: bool,
     has_heartbeat: bool,
     excluded: Vec<String>,
@@ -277,6 +281,11 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
             RetentionPolicy::Newest(number) => t.with("task-keeps", "n", number),
         },
         store_path: row.spec.storage.path.clone(),
+        repository: repositories::find(&ui.app, caller, row.id).await?.map(|found| RepositoryView::of(reader, &found)),
+        format: match row.spec.storage.format {
+            Format::Archive => t.say("task-format-is-archive"),
+            Format::Repository => t.say("task-format-is-repository"),
+        },
         is_encrypted: row.has_encryption_password,
         has_heartbeat: row.has_heartbeat,
         excluded: excluded(row),
@@ -478,6 +487,8 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         destination: (1, hostile.into()),
         keeps: "5".into(),
         store_path: hostile.into(),
+        format: hostile.into(),
+        repository: Some(RepositoryView::sample(hostile)),
         is_encrypted: true,
         has_heartbeat: true,
         excluded: vec![hostile.into()],

@@ -6,8 +6,9 @@ use holdfast_core::clock;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, DestinationId, RunId, ServerId, StreamId, TaskId, UserId};
 use holdfast_core::notice::{self, NoticeKind, Told, Trouble};
-use holdfast_notify::{About, BackupDamaged, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
+use holdfast_notify::{About, BackupDamaged, Maintenance, NoticeContent, Outcome, Ping, RunEnded, TaskFacts};
 use holdfast_store::notices::{self, Audience, Listener, NewNotice, OverdueRow, Recipient, Subject};
+use holdfast_store::repositories::RepositoryRow;
 use holdfast_store::runs::RunRow;
 use holdfast_store::{DbTime, Tx, backups, destinations, servers, tasks};
 
@@ -382,6 +383,35 @@ impl Outbox {
         let about = self.about(&event, &owner, now);
         let message = holdfast_notify::destination_unreachable(&about, &row.label, run, code, reason);
         tell(tx, &owner, &listeners, None, NoticeKind::DestinationUnreachable, &message, now).await
+    }
+
+    /// A repository could not be pruned or checked. If no stream of its task wants this, its owner's other streams get
+    /// it.
+    pub(crate) async fn repository_neglected(
+        &self,
+        tx: &mut Tx,
+        row: &RepositoryRow,
+        (what, run): (Maintenance, RunId),
+        (code, reason): (FailureCode, &str),
+        now: Timestamp,
+    ) -> Result {
+        let Some(owner) = Owner::find(tx, row.user_id, now).await? else { return Ok(()) };
+        let destination = destinations::find(tx, row.destination_id).await?;
+        let kind = NoticeKind::RepositoryNeglected;
+        let (mut listeners, mut label) = (Vec::new(), String::new());
+        if let Some(task) = row.task_id {
+            listeners = notices::list_listeners(tx, Audience::Task(task)).await?;
+            label = tasks::find(tx, task).await?.map(|row| row.label).unwrap_or_default();
+        }
+        if !listeners.iter().any(|listener| kind.is_wanted(listener.on_success, listener.on_failure)) {
+            listeners = notices::list_listeners(tx, Audience::User(owner.user)).await?;
+        }
+        let event = new_event();
+        let of = if label.is_empty() { row.folder.as_str() } else { label.as_str() };
+        let at = destination.as_ref().map_or("", |row| row.label.as_str());
+        let about = self.about(&event, &owner, now);
+        let message = holdfast_notify::repository_neglected(&about, (of, at), what, run, code, reason);
+        tell(tx, &owner, &listeners, row.task_id, kind, &message, now).await
     }
 
     pub(crate) async fn token_expires(&self, tx: &mut Tx, token: &notices::ExpiringToken, now: Timestamp) -> Result {

@@ -2,6 +2,7 @@
 
 mod assessment;
 mod journal;
+mod repository;
 
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use async_trait::async_trait;
 use holdfast_core::Timestamp;
 use holdfast_core::backup::DeletedReason;
 use holdfast_core::failure::FailureCode;
-use holdfast_core::ids::TaskId;
+use holdfast_core::ids::{RepositoryId, TaskId};
 use holdfast_core::retention::{self, RetentionPolicy, Verdict};
 use holdfast_engine::{BackupReport, EngineError};
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::copies::{self, NewCopy};
 use holdfast_store::runs::{self, RunRow};
 use holdfast_store::tasks::TaskRow;
-use holdfast_store::{StoreError, Tx, tasks, uploads};
+use holdfast_store::{StoreError, Tx, repositories, tasks, uploads};
 
 use self::assessment::{Assessment, Done, Reading};
 use self::journal::RunJournal;
@@ -30,11 +31,13 @@ pub(super) struct Backup {
     task: TaskId,
     done: Option<Done>,
     assessment: Option<Assessment>,
+    /// That into which it stores, once that is known.
+    repository: Option<RepositoryId>,
 }
 
 impl Backup {
     pub(super) fn new(task: TaskId) -> Self {
-        Self { task, done: None, assessment: None }
+        Self { task, done: None, assessment: None, repository: None }
     }
 }
 
@@ -42,7 +45,7 @@ impl Backup {
 impl Job for Backup {
     async fn work(&mut self, working: &Working<'_>, contacted: &mut ContactedServers) -> Result<(), EngineError> {
         let (services, run) = (working.services, working.run);
-        let planned = services.planner.backup(&services.app, self.task).await.map_err(of_app)?;
+        let mut planned = services.planner.backup(&services.app, self.task).await.map_err(of_app)?;
         let (schedule, now) = (&planned.settings.spec.schedule, services.app.now());
         if run.requested_by.is_bound_to_window() && schedule.may_start_from(now) > now {
             let closed = "The window of this task closed before the run could start.";
@@ -54,6 +57,7 @@ impl Job for Backup {
         contacted.note(&planned.plan.server, planned.settings.server, planned.jump);
         let source = planned.plan.source.text();
         working.context.log.line(format!("Backing up {source}."));
+        self.repository = repository::prepare(services, self.task, &mut planned).await?;
         let journal = RunJournal::new(services, run, planned.settings.destination);
         let report = services.engine.back_up(&planned.plan, working.context, Arc::new(journal)).await?;
         self.done = Some(Done {
@@ -63,6 +67,7 @@ impl Job for Backup {
             source,
             server: address(&planned.plan.server),
             destination: planned.plan.destination,
+            repository: self.repository,
         });
         Ok(())
     }
@@ -98,7 +103,7 @@ impl Job for Backup {
             return Err(StoreError::Broken(format!("run {} has no backup to record", ending.run.id)));
         };
         let (run, now) = (ending.run, ending.now);
-        let Done { report, settings, password, source, server, destination } = done;
+        let Done { report, settings, password, source, server, destination, repository } = done;
         let findings = ending.context.server_findings();
         let new = NewBackup {
             task: self.task,
@@ -114,14 +119,18 @@ impl Job for Backup {
                 locator: report.locator.clone(),
                 size_bytes: number(report.stored_bytes),
                 sha256: report.stored_sha256.clone(),
+                repository: *repository,
             }],
             plain_bytes: number(report.plain_bytes),
             plain_sha256: report.plain_sha256.clone(),
             entries: number(report.entries),
             databases: findings.databases,
-            password: password.clone(),
+            password: password.clone().filter(|_| repository.is_none()),
         };
         backups::insert(tx, run.user_id, &new, now).await?;
+        if let Some(repository) = *repository {
+            repository::record(tx, repository, run.user_id, password.as_ref(), report.repository_bytes).await?;
+        }
         uploads::delete(tx, run.id).await?;
         note_destination(tx, settings.destination, &destination.spec, &report.identity, now).await?;
         assessment.record(tx, &ending.services.outbox, self.task, run, now).await?;
@@ -132,6 +141,14 @@ impl Job for Backup {
         let row = tasks::find(tx, self.task).await?;
         let policy = row.map_or(settings.spec.storage.retention, |row| row.spec.storage.retention);
         apply_retention(tx, run, self.task, &assessment.source, policy, now).await
+    }
+
+    /// A run that did not end may have left packs in its repository.
+    async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, _error: &EngineError) -> Result<(), StoreError> {
+        match self.repository {
+            Some(repository) => repositories::note_garbage(tx, repository, 0, ending.now).await,
+            None => Ok(()),
+        }
     }
 
     /// A run that was cancelled or put off is not reported.

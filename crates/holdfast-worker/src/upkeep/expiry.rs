@@ -7,7 +7,8 @@ use holdfast_core::Timestamp;
 use holdfast_core::clock::later;
 use holdfast_store::runs::{EndedPosition, LogSearch};
 use holdfast_store::{
-    DbTime, StoreError, Tx, audit, audit_export, backups, events, idempotency, notices, runs, sessions, tokens, totals,
+    DbTime, StoreError, Tx, audit, audit_export, backups, events, idempotency, notices, repositories, runs, sessions,
+    tokens, totals,
 };
 use tokio::time::Instant;
 
@@ -36,10 +37,11 @@ enum Expiring {
     AuditEvents,
     Notices,
     RemovedBackups,
+    RemovedRepositories,
 }
 
 impl Expiring {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Sessions,
         Self::Tokens,
         Self::IdempotencyKeys,
@@ -48,6 +50,7 @@ impl Expiring {
         Self::AuditEvents,
         Self::Notices,
         Self::RemovedBackups,
+        Self::RemovedRepositories,
     ];
 
     /// For how many days it is kept; zero keeps it forever.
@@ -60,7 +63,7 @@ impl Expiring {
             Self::Checks => settings.keep_checks_days,
             Self::AuditEvents => settings.keep_audit_days,
             Self::Notices => settings.keep_notices_days,
-            Self::RemovedBackups => settings.keep_removed_days,
+            Self::RemovedBackups | Self::RemovedRepositories => settings.keep_removed_days,
         }
     }
 
@@ -83,6 +86,7 @@ impl Expiring {
             }
             Self::Notices => notices::delete_before(tx, before, ROWS_AT_ONCE).await,
             Self::RemovedBackups => backups::delete_removed(tx, before, ROWS_AT_ONCE).await,
+            Self::RemovedRepositories => repositories::delete_removed(tx, before, ROWS_AT_ONCE).await,
         }
     }
 }

@@ -199,7 +199,7 @@ impl Leftover {
         let mut tx = services.app.store.begin().await?;
         match self {
             Self::Copy(copy) => {
-                copies::update_removed(&mut tx, copy.id, now).await?;
+                copies::update_removed(&mut tx, copy, now).await?;
                 tx.commit().await?;
                 tracing::info!(backup = copy.backup_id.0, key = copy.locator, "removed");
             }

@@ -52,6 +52,7 @@ pub async fn store_as_before(bench: &Bench, task: i64, content: Content, dump: &
         content,
         format: holdfast_core::storage::Format::Archive,
         copies: vec![NewCopy {
+            repository: None,
             destination: DestinationId(bench.destination),
             locator: key,
             size_bytes: object.len().try_into().unwrap(),

@@ -245,6 +245,7 @@ fn stored(bench: &Bench, backup: &serde_json::Value) -> StoredBackup {
         entries: backup["entries"].as_u64().unwrap(),
         is_encrypted: false,
         password: None,
+        other_passwords: Vec::new(),
         opened_at: None,
         proven: None,
         hold: None,

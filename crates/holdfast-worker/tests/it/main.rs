@@ -29,6 +29,8 @@ mod postgres;
 mod queue;
 // Restores into targets that have content, and of unusual trees and archives.
 mod restores;
+// Repositories: incremental backups, pruning, checks, passwords, adoption, beside restic.
+mod repositories;
 // Transfers of everything to another account.
 mod ownership;
 // Retention.

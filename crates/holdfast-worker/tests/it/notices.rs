@@ -642,7 +642,7 @@ async fn make_tasks(app: &TestApp, user: &TestUser, streams: &[i64], count: usiz
             .with("time_to_run_at", "03:00")
             .with("maximum_backups_to_keep", 1)
             .with("notification_stream_ids", vec![streams[number % streams.len()]]);
-        let draft = TaskDraft::check(&mut Errors::default(), &input, None, app.app.now()).unwrap();
+        let draft = TaskDraft::check(&mut Errors::default(), &input, None, false, app.app.now()).unwrap();
         let next = draft.settings.spec.schedule.next_after(app.app.now());
         holdfast_store::tasks::insert(&mut tx, user.id, &draft, next, app.app.now()).await.unwrap();
     }

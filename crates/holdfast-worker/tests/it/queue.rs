@@ -1031,6 +1031,7 @@ async fn a_restore_that_lost_its_worker_says_what_may_be_written() {
             content,
             format: holdfast_core::storage::Format::Archive,
             copies: vec![NewCopy {
+                repository: None,
                 destination: DestinationId(bench.destination),
                 locator: format!("{}.dump", content.as_str()),
                 size_bytes: 1,

@@ -11,7 +11,7 @@ use super::fields;
 use crate::commands::remote::Remote;
 use crate::commands::remote::backups::{BackupAction, RestoreArguments, RunAction};
 use crate::commands::remote::resources::{CHECK_DESTINATION, CHECK_SERVER, ResourceAction, TEST_STREAM};
-use crate::commands::remote::tasks::TaskAction;
+use crate::commands::remote::tasks::{Maintenance, TaskAction};
 use crate::failure::Failure;
 
 /// The switches of a restore: the name in the API and the help text.
@@ -89,6 +89,9 @@ fn task_parser() -> Command {
         .subcommand(of_task("cancel", "Cancel the current run of a task"))
         .subcommand(of_task("log", "Show the log of a task's last run"))
         .subcommand(of_task("logs", "List the logs of a task").arg(of_status("logs")))
+        .subcommand(of_task("repository", "Show how the repository of a task fares"))
+        .subcommand(of_task("prune", "Remove from a task's repository what no backup needs any more").args(waiting()))
+        .subcommand(of_task("check-repository", "Check a task's repository, and read a quarter of it").args(waiting()))
         .subcommand(Command::new("upcoming").about("List the next runs, soonest first"))
         .subcommand(
             of_task("release-retention", "Remove old backups again, after a suspicious backup was reviewed")
@@ -197,6 +200,9 @@ fn task_command(action: &str, matches: &ArgMatches) -> Result<Remote, Failure> {
         "cancel" => TaskAction::Cancel { task: task() },
         "log" => TaskAction::Log { task: task() },
         "logs" => TaskAction::Logs { task: task(), status: optional(matches, "status") },
+        "repository" => TaskAction::Repository { task: task() },
+        "prune" => TaskAction::Maintain { task: task(), what: Maintenance::Prune, wait: wait(matches)? },
+        "check-repository" => TaskAction::Maintain { task: task(), what: Maintenance::Check, wait: wait(matches)? },
         "upcoming" => TaskAction::Upcoming,
         "release-retention" => {
             TaskAction::ReleaseRetention { task: task(), backup: matches.get_one("backup").copied() }

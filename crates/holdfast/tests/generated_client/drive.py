@@ -465,6 +465,20 @@ def backups(driver, task, run, server):
     check(driver.data("get_backups_id", id=backup.id).deleted_at, "the backup is not deleted")
 
 
+def repository(driver, task):
+    driver.call("get_backup_tasks_id_repository", 404, id=task)
+    driver.call("post_backup_tasks_id_repository_prune", 409, id=task)
+    body = models.TaskBodyUpdate(format_=models.TaskBodyUpdateFormat.REPOSITORY, encryption_password="correct horse")
+    driver.data("patch_backup_tasks_id", id=task, body=body)
+    driver.succeeded(driver.queue("post_backup_tasks_id_run", id=task))
+    found = driver.data("get_backup_tasks_id_repository", id=task)
+    check(found.backups == 1 and found.stored_bytes > 0 and found.error is None, found)
+    for name in ("post_backup_tasks_id_repository_check", "post_backup_tasks_id_repository_prune"):
+        run = driver.data(name, 202, id=task)
+        check(run.repository_id == found.id, run)
+        driver.succeeded(run.id)
+
+
 def clean_up(driver, server, destination, stream, tag, tasks):
     driver.call("delete_backup_destinations_id", 409, id=destination)
     for task in tasks:
@@ -488,6 +502,7 @@ def main():
     cancel(driver, endless)
     trigger(driver, task)
     backups(driver, task, run, server)
+    repository(driver, task)
     clean_up(driver, server, destination, stream, tag, [task, endless])
     missing = set(driver.operations) - driver.driven
     check(not missing, "these operations were not driven:", *sorted(missing))

@@ -532,6 +532,22 @@ async function restore(id: number, server: number) {
   assert.ok((await ok(api.GET("/api/backups/{id}", of(id)))).data.deleted_at);
 }
 
+async function repository(task: number) {
+  await refused(api.GET("/api/backup-tasks/{id}/repository", of(task)), 404);
+  await refused(api.POST("/api/backup-tasks/{id}/repository/prune", of(task)), 409);
+  const body: Schemas["TaskBodyUpdate"] = { format: "repository", encryption_password: "correct horse" };
+  await ok(api.PATCH("/api/backup-tasks/{id}", { ...of(task), body }));
+  await succeeded(await queued(api.POST("/api/backup-tasks/{id}/run", of(task))));
+  const found = (await ok(api.GET("/api/backup-tasks/{id}/repository", of(task)))).data;
+  assert.equal(found.backups, 1);
+  assert.equal(found.error, null);
+  const check = (await ok(api.POST("/api/backup-tasks/{id}/repository/check", of(task)), 202)).data;
+  await succeeded(check.id);
+  const prune = (await ok(api.POST("/api/backup-tasks/{id}/repository/prune", of(task)), 202)).data;
+  assert.deepEqual([check.repository_id, prune.repository_id], [found.id, found.id]);
+  await succeeded(prune.id);
+}
+
 async function cleanUp(needed: Needed, tasks: readonly number[]) {
   await refused(api.DELETE("/api/backup-destinations/{id}", of(needed.backup_destination_id)), 409);
   for (const id of tasks) {
@@ -574,6 +590,7 @@ await notices(stream);
 await cancel(endless);
 await trigger(task);
 await restore(await browse(task, run), server);
+await repository(task);
 await cleanUp(needed, [task, endless]);
 const missing = [...(await documented())].filter(([name]) => !driven.has(name)).map(([, operation]) => operation);
 assert.deepEqual(missing, [], "these operations were not driven");

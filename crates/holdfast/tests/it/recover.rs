@@ -111,6 +111,11 @@ async fn the_commands_of_the_recovery_page_work() {
     let notes = text_of(&work.path().join("notes.db"));
     follow("sqlite3 \"$NOTES\" 'CREATE TABLE t (a); INSERT INTO t VALUES (7)'", &[("NOTES", &notes)]);
     let lite = place.back_up(json!({"type": "database", "database_engine": "sqlite", "source_path": notes})).await;
+    let kept = json!({"type": "files", "source_path": source, "encryption_password": PASSWORD, "format": "repository"});
+    let kept = place.back_up(kept).await;
+    let dumped = json!({"type": "database", "database_engine": "sqlite", "source_path": notes,
+        "encryption_password": PASSWORD, "format": "repository"});
+    let dumped = place.back_up(dumped).await;
     drop(service);
     for gone in ["holdfast.db", "master.key"] {
         std::fs::remove_file(place.installation.data_dir().join(gone)).unwrap();
@@ -130,6 +135,31 @@ async fn the_commands_of_the_recovery_page_work() {
     follow(block("Files", 2), &[("BACKUP", &opened), ("TARGET", &text(&part)), ("ENTRY", "docs")]);
     assert_eq!(std::fs::read_to_string(part.join("docs/one")).unwrap(), "one");
     assert_eq!(std::fs::read_dir(&part).unwrap().count(), 1);
+
+    let password = text(&work.path().join("password"));
+    std::fs::write(&password, PASSWORD).unwrap();
+    let repository = |snapshot: &Path| text(snapshot.parent().unwrap().parent().unwrap());
+    let (kept, dumped, target) = (repository(&kept), repository(&dumped), text(&work.path().join("by restic")));
+    let opened = [("REPOSITORY", &*kept), ("RESTIC_PASSWORD_FILE", &password), ("TARGET", &target), ("HOME", home)];
+    follow(block("A repository", 0), &opened);
+    follow(block("A repository", 1), &opened);
+    let restored = work.path().join("by restic").join(source.strip_prefix("/").unwrap());
+    let ignored = Ignore { holes: true, link_times: true, ..Ignore::default() };
+    let mut expected = Fingerprint::of(&source);
+    expected.0.retain(|name, facts| format!("{:?}", facts.kind) != "Socket" && !name.starts_with(b"times/"));
+    let mut found = Fingerprint::of(&restored);
+    found.0.retain(|name, _| !name.starts_with(b"times/"));
+    assert_same_but(&expected, &found, ignored);
+    let part = text(&work.path().join("one by restic"));
+    let entry = text(&source.join("docs"));
+    let opened = [("REPOSITORY", &*kept), ("RESTIC_PASSWORD_FILE", &password), ("TARGET", &part), ("ENTRY", &entry)];
+    follow(block("A repository", 2), &[&opened[..], &[("HOME", home)]].concat());
+    let one = Path::new(&part).join(entry.trim_start_matches('/')).join("one");
+    assert_eq!(std::fs::read_to_string(one).unwrap(), "one");
+    let dump = text(&work.path().join("dump.sqlite3"));
+    let opened = [("REPOSITORY", &*dumped), ("RESTIC_PASSWORD_FILE", &password), ("DUMP", "/dump.sqlite3")];
+    follow(block("A repository", 3), &[&opened[..], &[("TARGET", &*dump), ("HOME", home)]].concat());
+    follow("test \"$(sqlite3 \"$DUMP\" 'SELECT a FROM t')\" = 7", &[("DUMP", &dump)]);
 
     let with = |backup: &Path, target: &str| {
         let mut environment: Vec<(String, String)> = Vec::new();

@@ -73,7 +73,7 @@ impl BackupWriter for ArchiveWriter {
         match (packed, uploaded) {
             (Ok(packed), Ok(uploaded)) => {
                 confirm(store, &key, &packed, &uploaded, context).await?;
-                Ok(WrittenBackup { locator: key, packed })
+                Ok(WrittenBackup { locator: key, packed, repository_bytes: None })
             }
             // An upload that was cancelled because another stage failed does not know the reason.
             (_, Err(error)) if error.code != FailureCode::Cancelled => Err(error),

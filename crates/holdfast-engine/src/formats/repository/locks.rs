@@ -1,5 +1,5 @@
-//! Locks of repositories. Within an installation, runs of the same task never meet; locks are for other programs, and
-//! for runs of different kinds.
+//! Locks of repositories, for other programs: which runs of an installation may use a repository at the same time is
+//! decided before they start. So a lock of this installation that nobody writes again was left by a run that was lost.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,8 +18,6 @@ use crate::context::Context;
 use crate::destination::DestinationSettings;
 use crate::error::{EngineError, Result};
 
-/// How often a lock is written again; restic does so as well, and takes one that is half an hour old for abandoned.
-const REFRESH: Duration = Duration::from_secs(5 * 60);
 /// How long to look whether somebody else has written a lock at the same time.
 const SETTLE: Duration = Duration::from_millis(200);
 /// How long to wait before looking again.
@@ -33,6 +31,8 @@ pub(super) struct Holder {
     now: RunningTime,
     /// How long to wait for the locks of others.
     limit: Duration,
+    /// How often a lock is written again. restic does so every five minutes.
+    refresh: Duration,
 }
 
 /// The time, from a time that is known.
@@ -56,10 +56,19 @@ impl RunningTime {
 /// an hour.
 pub(super) struct HeldLock {
     place: Place,
-    current: Arc<Mutex<Id>>,
+    current: Arc<Mutex<CurrentLock>>,
+    /// After this time without being written again, others may have taken it for abandoned.
+    stale_after: Duration,
     is_released: bool,
     runtime: Handle,
     refreshing: AbortOnDropHandle<()>,
+}
+
+/// The file of a held lock, and when it was written.
+#[derive(Debug, Clone, Copy)]
+struct CurrentLock {
+    id: Id,
+    written: Instant,
 }
 
 impl Drop for HeldLock {
@@ -111,18 +120,21 @@ impl HeldLock {
     }
 
     fn hold(repository: &Repository, holder: &Holder, is_exclusive: bool, own: Id) -> Self {
-        let current = Arc::new(Mutex::new(own));
+        let stale_after = holder.stale_after();
+        let current = Arc::new(Mutex::new(CurrentLock { id: own, written: Instant::now() }));
         let (refreshed, place, key, holder) =
             (current.clone(), repository.place.clone(), repository.key.clone(), holder.clone());
         let refreshing = tokio::spawn(async move {
             loop {
-                tokio::time::sleep(REFRESH).await;
-                // If it cannot be written now, it can be later: five attempts fit into the time until it is stale.
+                tokio::time::sleep(holder.refresh).await;
+                let written = Instant::now();
+                // If it cannot be written now, it may be later; what needs it asks before it goes on.
                 let Ok(next) = place.write_json(FileKind::Lock, &holder.lock(is_exclusive), &key).await else {
                     continue;
                 };
+                let next = CurrentLock { id: next, written };
                 let last = std::mem::replace(&mut *refreshed.lock().unwrap_or_else(PoisonError::into_inner), next);
-                if let Err(error) = place.remove(FileKind::Lock, &last).await {
+                if let Err(error) = place.remove(FileKind::Lock, &last.id).await {
                     tracing::warn!(%error, "a lock of a repository was left behind; it does not count after half an hour");
                 }
             }
@@ -130,14 +142,28 @@ impl HeldLock {
         Self {
             place: repository.place.clone(),
             current,
+            stale_after,
             is_released: false,
             runtime: Handle::current(),
             refreshing: AbortOnDropHandle::new(refreshing),
         }
     }
 
-    fn id(&self) -> Id {
+    fn current(&self) -> CurrentLock {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn id(&self) -> Id {
+        self.current().id
+    }
+
+    /// Whether others still honour the lock. A process that was suspended for long may find that they do not.
+    pub(super) fn confirm(&self) -> Result<()> {
+        if self.current().written.elapsed() < self.stale_after {
+            return Ok(());
+        }
+        let message = "The lock of the repository could not be renewed in time, so that others may use it now.";
+        Err(EngineError::new(FailureCode::Locked, message))
     }
 
     /// Removes the lock. If that fails, the run is not the worse for it.
@@ -153,7 +179,12 @@ impl HeldLock {
 impl Holder {
     pub(super) fn new(settings: &DestinationSettings, now: Timestamp) -> Self {
         let hostname = settings.lock_hostname.clone();
-        Self { hostname, now: RunningTime::from(now), limit: settings.lock_limit }
+        Self { hostname, now: RunningTime::from(now), limit: settings.lock_limit, refresh: settings.lock_refresh }
+    }
+
+    /// A lock of this installation that is as old as this was left behind.
+    fn stale_after(&self) -> Duration {
+        self.refresh * 2
     }
 
     fn lock(&self, exclusive: bool) -> Lock {
@@ -169,17 +200,52 @@ impl Holder {
     }
 }
 
-/// Another lock that cannot be held at the same time.
+/// Another lock that cannot be held at the same time. Removes those that lost runs of this installation have left.
 async fn find_conflict(repository: &Repository, lock: &Lock, holder: &Holder, own: Option<Id>) -> Result<Option<Lock>> {
-    let ids = repository.place.list(FileKind::Lock).await?;
-    let others = ids.into_iter().filter(|id| Some(*id) != own).collect();
-    for (_, json) in repository.place.read_all_json(FileKind::Lock, others, &repository.key).await? {
-        let other = Lock::from_json(&json).map_err(super::place::of_repository)?;
-        if !other.admits(lock) && !other.is_stale(holder.now.now()) {
-            return Ok(Some(other));
+    let (mut conflict, now) = (None, holder.now.now());
+    for (id, other) in read_locks(repository).await?.into_iter().filter(|(id, _)| Some(*id) != own) {
+        let age = u64::try_from(other.age_secs(now)).unwrap_or(0);
+        // Half as much again, since its time is that of another clock.
+        if other.hostname == holder.hostname && age > (holder.stale_after() * 3 / 2).as_secs() {
+            tracing::warn!(lock = %id, "removing a lock that a lost run has left in a repository");
+            repository.place.remove(FileKind::Lock, &id).await?;
+        } else if !other.admits(lock) && !other.is_stale(now) {
+            conflict.get_or_insert(other);
         }
     }
-    Ok(None)
+    Ok(conflict)
+}
+
+async fn read_locks(repository: &Repository) -> Result<Vec<(Id, Lock)>> {
+    let ids = repository.place.list(FileKind::Lock).await?;
+    let found = repository.place.read_all_json(FileKind::Lock, ids, &repository.key).await?;
+    let read = |(id, json): (Id, Vec<u8>)| Ok((id, Lock::from_json(&json).map_err(super::place::of_repository)?));
+    found.into_iter().map(read).collect()
+}
+
+/// A lock that another program has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignLock {
+    pub hostname: String,
+    pub pid: u32,
+    pub is_exclusive: bool,
+    pub age_secs: i64,
+    /// Nobody has written it for so long that it no longer counts.
+    pub is_stale: bool,
+}
+
+/// The locks of other programs. They are never removed by us.
+pub(super) async fn list_foreign(repository: &Repository, holder: &Holder) -> Result<Vec<ForeignLock>> {
+    let now = holder.now.now();
+    let foreign = read_locks(repository).await?.into_iter().filter(|(_, lock)| lock.hostname != holder.hostname);
+    let shown = foreign.map(|(_, lock)| ForeignLock {
+        age_secs: lock.age_secs(now),
+        is_stale: lock.is_stale(now),
+        hostname: lock.hostname,
+        pid: lock.pid,
+        is_exclusive: lock.exclusive,
+    });
+    Ok(shown.collect())
 }
 
 fn is_locked(other: &Lock) -> EngineError {

@@ -1,10 +1,8 @@
 //! Opens and creates repositories.
 
-use std::collections::HashSet;
-
 use holdfast_core::failure::FailureCode;
 use holdfast_core::{Secret, Timestamp};
-use holdfast_repository::{Config, Id, IndexFile, Key, KeyFile, MasterIndex, RepositoryError, ScryptCost, Snapshot};
+use holdfast_repository::{Config, Id, Key, KeyFile, RepositoryError, ScryptCost, Snapshot};
 
 use super::place::{FileKind, Place, of_repository};
 use crate::archive::KeyDerivation;
@@ -17,7 +15,7 @@ const MOST_KEYS: usize = 20;
 /// Who opens or creates a repository, and with what.
 pub(super) struct Opener<'a> {
     pub password: &'a Secret,
-    pub earlier_password: Option<&'a Secret>,
+    pub earlier_passwords: &'a [Secret],
     pub hostname: &'a str,
     pub now: Timestamp,
     pub key_derivation: &'a KeyDerivation,
@@ -32,25 +30,30 @@ pub(super) struct Repository {
 }
 
 impl Repository {
-    /// Opens the repository with a password; `None` if there is no repository.
-    pub(super) async fn open(place: &Place, password: &Secret, key_derivation: &KeyDerivation) -> Result<Option<Self>> {
+    /// Opens the repository with one of these passwords; `None` if there is no repository.
+    pub(super) async fn open(
+        place: &Place,
+        passwords: &[Secret],
+        key_derivation: &KeyDerivation,
+    ) -> Result<Option<Self>> {
         let Some(mut sealed) = place.read_config().await? else { return Ok(None) };
-        let (key, _) = find_key(place, password, key_derivation).await?;
+        let (key, _) = find_key(place, passwords, key_derivation).await?;
         let config = Config::unseal(&mut sealed, &key).map_err(of_repository)?;
         Ok(Some(Self { place: place.clone(), key, config }))
     }
 
     /// Opens the repository, after replacing the key of an earlier password if only that opens it.
     pub(super) async fn open_as(place: &Place, opener: &Opener<'_>) -> Result<Option<Self>> {
-        let opened = Self::open(place, opener.password, opener.key_derivation).await;
-        let (Err(error), Some(earlier)) = (&opened, opener.earlier_password) else { return opened };
-        if error.code != FailureCode::WrongPassword {
+        let password = std::slice::from_ref(opener.password);
+        let opened = Self::open(place, password, opener.key_derivation).await;
+        let is_refused = matches!(&opened, Err(error) if error.code == FailureCode::WrongPassword);
+        if !is_refused || opener.earlier_passwords.is_empty() {
             return opened;
         }
-        let (key, name) = find_key(place, earlier, opener.key_derivation).await?;
+        let (key, name) = find_key(place, opener.earlier_passwords, opener.key_derivation).await?;
         write_key(place, &key, opener).await?;
         place.remove(FileKind::Key, &name).await?;
-        Self::open(place, opener.password, opener.key_derivation).await
+        Self::open(place, password, opener.key_derivation).await
     }
 
     /// Creates a repository with one key. The configuration is written last: without it there is no repository.
@@ -59,26 +62,6 @@ impl Repository {
         write_key(place, &key, opener).await?;
         place.write_config(config.seal(&key).map_err(of_repository)?).await?;
         Ok(Self { place: place.clone(), key, config })
-    }
-
-    /// Loads the index. Packs that the destination does not have are left out of it: what they should contain is then
-    /// stored again by the next backup that needs it. Returns which these are.
-    pub(super) async fn load_index(&self) -> Result<(MasterIndex, HashSet<Id>)> {
-        let files = self.place.list(FileKind::Index).await?;
-        let files = self.place.read_all_json(FileKind::Index, files, &self.key).await?;
-        let there: HashSet<Id> = self.place.list(FileKind::Pack).await?.into_iter().collect();
-        let index = on_thread(move || {
-            let (mut index, mut missing) = (MasterIndex::default(), HashSet::new());
-            for (_, json) in files {
-                let mut file = IndexFile::from_json(&json).map_err(of_repository)?;
-                let gone = file.packs.extract_if(.., |pack| !there.contains(&pack.id));
-                missing.extend(gone.map(|pack| pack.id));
-                index.load(&file).map_err(of_repository)?;
-            }
-            index.sort().map_err(of_repository)?;
-            Ok((index, missing))
-        });
-        index.await
     }
 
     pub(super) async fn find_snapshot(&self, id: &Id) -> Result<Option<Snapshot>> {
@@ -96,22 +79,26 @@ async fn write_key(place: &Place, key: &Key, opener: &Opener<'_>) -> Result<()> 
     place.write(FileKind::Key, &Id::of(&file), file.into()).await
 }
 
-/// The master key, from the first key file that the password opens, and the name of that.
-async fn find_key(place: &Place, password: &Secret, key_derivation: &KeyDerivation) -> Result<(Key, Id)> {
-    let names = place.list(FileKind::Key).await?;
+/// The master key, from the first key file that one of the passwords opens, and the name of that.
+async fn find_key(place: &Place, passwords: &[Secret], key_derivation: &KeyDerivation) -> Result<(Key, Id)> {
+    let mut files = Vec::new();
+    for name in place.list(FileKind::Key).await?.into_iter().take(MOST_KEYS) {
+        files.extend(place.read(FileKind::Key, &name).await?.map(|json| (name, json)));
+    }
     let mut refused = None;
-    for name in names.into_iter().take(MOST_KEYS) {
-        let Some(json) = place.read(FileKind::Key, &name).await? else { continue };
-        let (password, key_derivation) = (password.clone(), key_derivation.clone());
-        let opened = on_thread(move || {
-            let file = KeyFile::from_json(&json);
-            Ok(file.and_then(|file| key_derivation.take(|| file.open(&password))))
-        });
-        match opened.await? {
-            Ok(key) => return Ok((key, name)),
-            // Another password, or a file that something else has damaged; one of the others may open.
-            Err(error) => {
-                refused = Some(refused.filter(|known| *known == RepositoryError::WrongPassword).unwrap_or(error));
+    for password in passwords {
+        for (name, json) in &files {
+            let (json, password, key_derivation) = (json.clone(), password.clone(), key_derivation.clone());
+            let opened = on_thread(move || {
+                let file = KeyFile::from_json(&json);
+                Ok(file.and_then(|file| key_derivation.take(|| file.open(&password))))
+            });
+            match opened.await? {
+                Ok(key) => return Ok((key, *name)),
+                // Another password, or a file that something else has damaged; one of the others may open.
+                Err(error) => {
+                    refused = Some(refused.filter(|known| *known == RepositoryError::WrongPassword).unwrap_or(error));
+                }
             }
         }
     }

@@ -72,6 +72,11 @@ impl Place {
         self.read_key(&self.config_key()).await
     }
 
+    /// Removes the configuration: there is no repository any more.
+    pub(super) async fn remove_config(&self) -> Result<()> {
+        self.store.remove(&self.config_key()).await
+    }
+
     pub(super) async fn write_config(&self, sealed: Vec<u8>) -> Result<()> {
         put_confirmed(&self.store, &self.config_key(), sealed.into()).await
     }

@@ -10,6 +10,7 @@ use holdfast_core::failure::FailureCode;
 use holdfast_repository::{BlobKind, Id, IndexFile, Location, MasterIndex, PackBuilder, PackedBlob, Tree};
 
 use super::blob_reader::{BlobReader, SharedIndex};
+use super::locks::HeldLock;
 use super::opening::Repository;
 use super::place::{FileKind, of_repository};
 use crate::context::Context;
@@ -34,6 +35,12 @@ pub struct PruneReport {
     /// What was freed, and what is left because little of its packs is unused or because there was no time.
     pub freed_bytes: u64,
     pub unused_bytes: u64,
+    /// What is stored in packs now.
+    pub stored_bytes: u64,
+    /// There was no time for all of it.
+    pub is_partial: bool,
+    /// The repository had no snapshot and was removed.
+    pub is_gone: bool,
 }
 
 /// How much of a pack is in use.
@@ -52,9 +59,15 @@ struct Decision {
     report: PruneReport,
 }
 
-pub(super) async fn prune(repository: &Repository, budget: Duration, context: &Context) -> Result<PruneReport> {
+/// `lock` is confirmed before anything is removed.
+pub(super) async fn prune(
+    repository: &Repository,
+    budget: Duration,
+    lock: &HeldLock,
+    context: &Context,
+) -> Result<PruneReport> {
     let started = Instant::now();
-    let (index, missing) = repository.load_index().await?;
+    let (index, missing) = repository.load_index().await?.whole()?;
     if !missing.is_empty() {
         let count = missing.len();
         context.log.warn(format!("{count} packs that the index lists are gone from the destination."));
@@ -73,15 +86,30 @@ pub(super) async fn prune(repository: &Repository, budget: Duration, context: &C
     };
     let Decision { unused, repack, mut report } = decision;
     report.snapshots = used.snapshots;
+    let all_bytes = index.all_bytes();
     let repacked = repack_all(repository, (&index, &used.is_used), repack, (started, budget), context).await?;
     let old_bytes: u64 = repacked.packs.iter().chain(&unused).map(|pack| index.blob_bytes(pack)).sum();
     report.freed_bytes = old_bytes.saturating_sub(repacked.written_bytes);
     report.unused_bytes = report.unused_bytes.saturating_sub(report.freed_bytes);
     report.repacked_packs = repacked.packs.len() as u64;
+    report.stored_bytes = (all_bytes + repacked.written_bytes).saturating_sub(old_bytes);
+    report.is_partial = repacked.is_partial;
     let gone: HashSet<Id> = repacked.packs.into_iter().chain(unused).chain(missing).collect();
-    replace_indexes(repository, &gone, repacked.index, context).await?;
-    report.removed_packs = remove_packs(repository, &index, &gone, context).await?;
+    repository.replace_indexes(&gone, &[], repacked.index, (lock, context)).await?;
+    report.removed_packs = remove_packs(repository, &index, &gone, (lock, context)).await?;
     Ok(report)
+}
+
+/// Removes a repository without snapshots, whose packs are gone already. Without its configuration it is none.
+pub(super) async fn remove_all(repository: &Repository) -> Result<()> {
+    let place = &repository.place;
+    place.remove_config().await?;
+    for kind in [FileKind::Index, FileKind::Key] {
+        for id in place.list(kind).await? {
+            place.remove(kind, &id).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The blobs that snapshots need.
@@ -181,6 +209,7 @@ struct Repacked {
     packs: Vec<Id>,
     index: IndexFile,
     written_bytes: u64,
+    is_partial: bool,
 }
 
 /// Writes the used blobs of these packs into new ones, as far as there is time. Each blob is checked on the way.
@@ -209,6 +238,7 @@ async fn repack_all(
         }
         if started.elapsed() > budget {
             context.log.line("The time for pruning is over; the rest follows the next time.");
+            repacked.is_partial = true;
             break;
         }
         let mut blobs = of_pack.remove(&pack).unwrap_or_default();
@@ -249,51 +279,12 @@ impl Repacked {
     }
 }
 
-/// Stores the index of what was written again and of what stays in indexes that list packs to be removed, and then
-/// removes these indexes. Other indexes stay as they are.
-async fn replace_indexes(
-    repository: &Repository,
-    gone: &HashSet<Id>,
-    mut index: IndexFile,
-    context: &Context,
-) -> Result<()> {
-    let Repository { place, key, .. } = repository;
-    let mut old = Vec::new();
-    let names = if gone.is_empty() { Vec::new() } else { place.list(FileKind::Index).await? };
-    for name in names {
-        let Some(json) = place.read_json(FileKind::Index, &name, key).await? else { continue };
-        let file = IndexFile::from_json(&json).map_err(of_repository)?;
-        if !file.packs.iter().any(|pack| gone.contains(&pack.id)) {
-            continue;
-        }
-        old.push(name);
-        for pack in file.packs.into_iter().filter(|pack| !gone.contains(&pack.id)) {
-            let blobs: Vec<PackedBlob> = pack.blobs.iter().map(PackedBlob::from).collect();
-            if let Some(full) = index.add(pack.id, &blobs) {
-                place.write_json(FileKind::Index, &full, key).await?;
-            }
-        }
-    }
-    if !index.packs.is_empty() {
-        let name = place.write_json(FileKind::Index, &index, key).await?;
-        // Nothing has changed, which would make the new one the old one.
-        old.retain(|old| *old != name);
-    }
-    for name in old {
-        if context.cancel.is_cancelled() {
-            return Err(EngineError::cancelled());
-        }
-        place.remove(FileKind::Index, &name).await?;
-    }
-    Ok(())
-}
-
 /// Removes packs that are not needed, and those that no index has listed: runs that did not end have left them.
 async fn remove_packs(
     repository: &Repository,
     index: &MasterIndex,
     gone: &HashSet<Id>,
-    context: &Context,
+    (lock, context): (&HeldLock, &Context),
 ) -> Result<u64> {
     let place = &repository.place;
     let mut listed = HashSet::new();
@@ -306,6 +297,7 @@ async fn remove_packs(
         if context.cancel.is_cancelled() {
             return Err(EngineError::cancelled());
         }
+        lock.confirm()?;
         if known(&pack) && !gone.contains(&pack) {
             let message = format!("Pack {pack} is needed and in no index any more. Nothing else is removed.");
             return Err(EngineError::new(FailureCode::Corrupt, message));

@@ -115,14 +115,22 @@ fn littered(folder: &Path) {
     restic(&repository, &["forget", "--keep-last", "1"]);
 }
 
-async fn prune_at(place: &Path, steps: usize) -> Result<PruneReport> {
-    let (inner, _) = Local::open(place, None).await.unwrap();
+async fn prune_at(at: &Path, steps: usize) -> Result<PruneReport> {
+    let (inner, _) = Local::open(at, None).await.unwrap();
     let store: Arc<dyn BlobStore> = Arc::new(Mortal { inner, left: AtomicUsize::new(steps) });
     let key_derivation = crate::archive::KeyDerivation::default();
     let place = Place::new(store, "repository");
-    let opened = Repository::open(&place, &Secret::new(PASSWORD), &key_derivation).await?;
+    let opened = Repository::open(&place, &[Secret::new(PASSWORD)], &key_derivation).await?.expect("a repository");
     let (context, _lines) = Context::new(CancellationToken::new());
-    pruning::prune(&opened.expect("a repository"), Duration::MAX, &context).await
+    let settings = crate::destination::DestinationSettings::default();
+    let holder = Holder::new(&settings, holdfast_core::clock::Clock::now(&holdfast_core::clock::SystemClock));
+    // Written to the folder itself: the steps are those of the prune.
+    let (inner, _) = Local::open(at, None).await.unwrap();
+    let lasting = Repository { place: Place::new(Arc::new(inner), "repository"), ..opened.clone() };
+    let lock = HeldLock::acquire(&lasting, &holder, true, &context.cancel).await?;
+    let pruned = pruning::prune(&opened, Duration::MAX, &lock, &context).await;
+    lock.release(&context).await;
+    pruned
 }
 
 fn assert_whole(folder: &Path) {

@@ -1,7 +1,7 @@
 //! Writes a backup into a repository: packs, then the index, then the snapshot.
 
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -15,6 +15,7 @@ use super::blob_reader::{BlobReader, SharedIndex};
 use super::blobs::{BlobWriter, FullPack};
 use super::comparing::{self, Compared, Parent};
 use super::entries::SnapshotReader;
+use super::index_files::LoadedIndex;
 use super::locks::{HeldLock, Holder};
 use super::opening::{Opener, Repository};
 use super::place::{FileKind, Place, of_repository};
@@ -51,7 +52,7 @@ impl RepositoryWriter {
         let place = Place::new(store, &of_task.folder);
         let opener = Opener {
             password,
-            earlier_password: of_task.earlier_password.as_ref(),
+            earlier_passwords: &of_task.earlier_passwords,
             hostname: &engine.settings.destination.lock_hostname,
             now: plan.started_at,
             key_derivation: &engine.key_derivation,
@@ -62,11 +63,12 @@ impl RepositoryWriter {
         })
     }
 
-    async fn store(&self, engine: &Engine, job: BackupJob<'_>) -> Result<WrittenBackup> {
+    async fn store(&self, engine: &Engine, job: BackupJob<'_>, lock: &HeldLock) -> Result<WrittenBackup> {
         let BackupJob { at, plan, input, manifest, journal, .. } = job;
         let (content, context) = (input.content(), at.context);
         let index = self.load_index(context).await?;
-        let index = Arc::new(RwLock::new(index));
+        let index: SharedIndex = Arc::new(RwLock::new(index));
+        let stored = index.clone();
         let tables = Arc::new(Tables::new(self.repository.config.chunker_polynomial));
         let (packs, full) = mpsc::channel(1);
         let blobs = BlobWriter::new(&engine.pool, &self.repository.key, index.clone(), packs);
@@ -113,7 +115,11 @@ impl RepositoryWriter {
             (_, Err(error)) if error.code != FailureCode::Cancelled => return Err(error),
             (Err(error), _) | (_, Err(error)) => return Err(error),
         };
-        self.finish(plan, context, source, uploaded, &*journal).await
+        // What the snapshot needs may have been removed otherwise.
+        lock.confirm()?;
+        let written = self.finish(plan, context, source, uploaded, &*journal).await?;
+        let repository_bytes = stored.read().unwrap_or_else(PoisonError::into_inner).all_bytes();
+        Ok(WrittenBackup { repository_bytes: Some(repository_bytes), ..written })
     }
 
     /// Lists the source and compares it with the last snapshot; `None` where that cannot be done, and everything has to
@@ -176,7 +182,14 @@ impl RepositoryWriter {
     }
 
     async fn load_index(&self, context: &Context) -> Result<MasterIndex> {
-        let (index, missing) = self.repository.load_index().await?;
+        let LoadedIndex { index, missing, damaged, .. } = self.repository.load_index().await?;
+        if !damaged.is_empty() {
+            let count = damaged.len();
+            context.log.warn(format!(
+                "{count} files of the index of this repository are damaged. What they listed may be stored twice; a \
+                 check of the repository builds the index again."
+            ));
+        }
         if !missing.is_empty() {
             let count = missing.len();
             context.log.warn(format!(
@@ -230,7 +243,7 @@ impl RepositoryWriter {
             notes,
             warnings,
         };
-        Ok(WrittenBackup { locator, packed })
+        Ok(WrittenBackup { locator, packed, repository_bytes: None })
     }
 }
 
@@ -243,7 +256,7 @@ impl BackupWriter for RepositoryWriter {
         let context = job.at.context;
         let holder = Holder::new(&engine.settings.destination, job.plan.started_at);
         let lock = HeldLock::acquire(&self.repository, &holder, false, &context.cancel).await?;
-        let written = self.store(engine, job).await;
+        let written = self.store(engine, job, &lock).await;
         lock.release(context).await;
         written
     }

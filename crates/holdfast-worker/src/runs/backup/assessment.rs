@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
 use holdfast_core::extent::Extent;
-use holdfast_core::ids::TaskId;
+use holdfast_core::ids::{RepositoryId, TaskId};
+use holdfast_core::storage::Format;
 use holdfast_core::task::TaskSettings;
 use holdfast_core::{Secret, Timestamp};
 use holdfast_engine::{BackupReport, DestinationPlan};
@@ -29,6 +30,7 @@ pub(super) struct Done {
     /// The address of the server it was read from.
     pub server: String,
     pub destination: DestinationPlan,
+    pub repository: Option<RepositoryId>,
 }
 
 /// What a finished backup means for its task, and what its log says about it.
@@ -48,7 +50,7 @@ pub(super) fn measure(report: &BackupReport) -> Measure {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     Measure {
         plain_bytes: number(report.plain_bytes),
-        stored_bytes: number(report.stored_bytes),
+        stored_bytes: (report.format == Format::Archive).then(|| number(report.stored_bytes)),
         entries: number(report.entries),
     }
 }

@@ -18,8 +18,17 @@ pub enum TaskAction {
     Cancel { task: String },
     Log { task: String },
     Logs { task: String, status: Option<String> },
+    Repository { task: String },
+    Maintain { task: String, what: Maintenance, wait: Option<Wait> },
     Upcoming,
     ReleaseRetention { task: String, backup: Option<i64> },
+}
+
+/// What can be requested for a repository.
+#[derive(Clone, Copy)]
+pub enum Maintenance {
+    Prune,
+    Check,
 }
 
 pub async fn run(client: &Client, action: TaskAction, printer: Printer) -> Result<(), Failure> {
@@ -51,6 +60,18 @@ pub async fn run(client: &Client, action: TaskAction, printer: Printer) -> Resul
             let rows = client.list(&format!("{}/logs", path(&task).await?), &query).await?;
             list(printer, &rows, &["ID", "STATUS", "TRIGGER", "STARTED", "ENDED", "FILES", "STORED", "ERROR"], log);
         }
+        TaskAction::Repository { task } => {
+            let found = client.get(&format!("{}/repository", path(&task).await?)).await?;
+            printer.one(&found, repository);
+        }
+        TaskAction::Maintain { task, what, wait } => {
+            let action = match what {
+                Maintenance::Prune => "prune",
+                Maintenance::Check => "check",
+            };
+            let run = client.post(&format!("{}/repository/{action}", path(&task).await?), None).await?;
+            follow(client, &run, wait, printer).await?;
+        }
         TaskAction::Upcoming => {
             let found = client.get(&format!("{}/upcoming?limit=100", TASKS.path)).await?;
             let rows = found.as_array().cloned().unwrap_or_default();
@@ -67,6 +88,22 @@ pub async fn run(client: &Client, action: TaskAction, printer: Printer) -> Resul
         }
     }
     Ok(())
+}
+
+fn repository(found: &Value) -> String {
+    let or_never = |name: &str| if found[name].is_null() { "never".to_owned() } else { text(&found[name]) };
+    let mut lines = vec![
+        format!("Folder: /{}", text(&found["folder"])),
+        format!("Backups: {}, which hold {}", text(&found["backups"]), bytes(&found["plain_bytes"])),
+        format!("Stored: {}", bytes(&found["stored_bytes"])),
+        format!("Left by removed backups: about {}", bytes(&found["garbage_bytes"])),
+        format!("Pruned: {}", or_never("pruned_at")),
+        format!("Checked completely: {}", or_never("checked_at")),
+    ];
+    if !found["error"].is_null() {
+        lines.push(format!("The last maintenance failed: {}", text(&found["error"])));
+    }
+    lines.join("\n")
 }
 
 fn log(row: &Value) -> Vec<String> {

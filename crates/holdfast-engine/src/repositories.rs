@@ -1,0 +1,32 @@
+//! What is done with repositories apart from backups and restores.
+
+use crate::Engine;
+use crate::context::Context;
+use crate::destination::DestinationPlan;
+use crate::error::Result;
+use crate::formats::repository::{self, CheckReport, ForeignLock, PruneReport};
+use crate::plan::{CheckPlan, PrunePlan, RepositoryAccess};
+
+impl Engine {
+    /// The folder of a task's first backup in a repository: the one it names if that holds a repository already, which
+    /// is then adopted, or else a folder of its own.
+    pub async fn find_repository_folder(&self, plan: &DestinationPlan, named: &str, own: &str) -> Result<String> {
+        let is_there = repository::is_at(self, plan, named).await?;
+        Ok(if is_there { named.trim_matches('/') } else { own }.to_owned())
+    }
+
+    /// Removes from a repository what no snapshot needs any more.
+    pub async fn prune(&self, plan: &PrunePlan, context: &Context) -> Result<PruneReport> {
+        repository::prune(self, plan, context).await
+    }
+
+    /// Checks the structure of a repository, reads a share of its packs, and repairs what can be.
+    pub async fn check_repository(&self, plan: &CheckPlan, context: &Context) -> Result<CheckReport> {
+        repository::check(self, plan, context).await
+    }
+
+    /// The locks that other programs have on a repository.
+    pub async fn list_foreign_locks(&self, access: &RepositoryAccess) -> Result<Vec<ForeignLock>> {
+        repository::list_foreign_locks(self, access).await
+    }
+}

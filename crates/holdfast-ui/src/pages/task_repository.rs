@@ -1,0 +1,88 @@
+//! The repository of a task, on its page.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use holdfast_app::repositories::{self, Repository};
+
+use super::task_words::parse;
+use crate::form::Form;
+use crate::human::{Markup, Reader};
+use crate::page::done;
+use crate::problem::PageResult;
+use crate::session::SignedIn;
+use crate::state::Ui;
+use crate::view::run_kind;
+
+/// What the page of a task says about its repository.
+pub(super) struct RepositoryView {
+    pub folder: String,
+    pub stored: Option<Markup>,
+    pub holds: String,
+    pub saved: Option<Markup>,
+    pub garbage: String,
+    pub pruned: Option<Markup>,
+    pub checked: Option<Markup>,
+    pub trouble: String,
+    /// The prune or check that is queued or running, and what it is called.
+    pub live: Option<(i64, String)>,
+}
+
+impl RepositoryView {
+    pub(super) fn of(reader: &Reader, found: &Repository) -> Self {
+        let (t, row) = (reader.t, &found.row);
+        let number = |bytes: i64| holdfast_core::figures::size(bytes);
+        let saved = row.stored_bytes.map(|stored| found.plain_bytes - stored).filter(|saved| *saved > 0);
+        let garbage = if row.garbage_since.is_some() && row.garbage_bytes > 0 {
+            t.with("repository-garbage-value", "bytes", number(row.garbage_bytes))
+        } else {
+            String::new()
+        };
+        Self {
+            folder: format!("/{}", row.folder),
+            stored: row.stored_bytes.map(|bytes| reader.bytes(bytes)),
+            holds: t.with2("repository-holds-value", "bytes", number(found.plain_bytes), "backups", found.backups),
+            saved: saved.map(|bytes| reader.bytes(bytes)),
+            garbage,
+            pruned: row.pruned_at.map(|at| reader.when(at.0)),
+            checked: row.checked_at.map(|at| reader.when(at.0)),
+            trouble: match &row.trouble {
+                Some(reason) => t.with("repository-trouble", "reason", reason.clone()),
+                None => String::new(),
+            },
+            live: found.live.as_ref().map(|run| (run.id.0, run_kind(t, run.kind()))),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn sample(hostile: &str) -> Self {
+        Self {
+            folder: hostile.to_owned(),
+            stored: None,
+            holds: hostile.to_owned(),
+            saved: None,
+            garbage: hostile.to_owned(),
+            pruned: None,
+            checked: None,
+            trouble: hostile.to_owned(),
+            live: Some((1, hostile.to_owned())),
+        }
+    }
+}
+
+pub(crate) async fn prune(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): Path<String>, _: Form) -> PageResult {
+    let id = parse(&id)?;
+    repositories::request_prune(&ui.app, &person.caller, id).await?;
+    Ok(done(&format!("/tasks/{id}"), "prune-asked"))
+}
+
+pub(crate) async fn check_repository(
+    State(ui): State<Arc<Ui>>,
+    person: SignedIn,
+    Path(id): Path<String>,
+    _: Form,
+) -> PageResult {
+    let id = parse(&id)?;
+    repositories::request_check(&ui.app, &person.caller, id).await?;
+    Ok(done(&format!("/tasks/{id}"), "repository-check-asked"))
+}

@@ -1,0 +1,171 @@
+//! Checks a repository: its structure, and a share of its packs, so that all have been read after some runs. Records
+//! which backups can be restored and which cannot.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use holdfast_core::Timestamp;
+use holdfast_core::backup::Verification;
+use holdfast_core::failure::FailureCode;
+use holdfast_core::ids::{BackupId, DestinationId, RepositoryId};
+use holdfast_engine::{CheckPlan, CheckReport, DamagedSnapshot, EngineError};
+use holdfast_notify::Maintenance;
+use holdfast_store::repositories::{self, Checked, SnapshotRow};
+use holdfast_store::{StoreError, Tx, backups, copies, destinations};
+
+use super::findings::{note_state, tell_damaged};
+use super::job::{ContactedServers, Ending, Job, Working, of_store};
+use super::repository_findings::{find, note_trouble};
+
+/// In how many parts all packs are read within the time in which every backup is to be verified.
+pub(crate) const PARTS: u32 = 4;
+/// How many problems are listed in the log; the others are counted.
+const NAMED: usize = 20;
+
+pub(super) struct CheckRepository {
+    repository: RepositoryId,
+    done: Option<Done>,
+}
+
+struct Done {
+    destination: DestinationId,
+    report: CheckReport,
+    /// When the reading of all packs began, of which this was a part.
+    began_at: Timestamp,
+    on_record: Vec<SnapshotRow>,
+    damaged: Vec<Damaged>,
+}
+
+struct Damaged {
+    backup: BackupId,
+    found: Verification,
+    reason: String,
+}
+
+impl CheckRepository {
+    pub(super) fn new(repository: RepositoryId) -> Self {
+        Self { repository, done: None }
+    }
+}
+
+/// Which backups on record cannot be restored completely.
+fn damaged(report: &CheckReport, on_record: &[SnapshotRow]) -> Vec<Damaged> {
+    let by_id: HashMap<&str, &DamagedSnapshot> =
+        report.damaged.iter().map(|damaged| (damaged.id.as_str(), damaged)).collect();
+    let mut found = Vec::new();
+    for row in on_record {
+        let id = row.locator.rsplit('/').next().unwrap_or_default();
+        if report.missing.contains(&row.locator) {
+            let reason = "The snapshot of this backup is gone from its repository.".to_owned();
+            found.push(Damaged { backup: row.backup_id, found: Verification::Missing, reason });
+        } else if let Some(damaged) = by_id.get(id) {
+            let (backup, reason) = (row.backup_id, describe(damaged));
+            found.push(Damaged { backup, found: Verification::Corrupt, reason });
+        }
+    }
+    found
+}
+
+fn describe(damaged: &DamagedSnapshot) -> String {
+    if let Some(reason) = &damaged.reason {
+        return format!("Its snapshot cannot be read. {reason}");
+    }
+    let others = damaged.damaged_paths.saturating_sub(damaged.paths.len() as u64);
+    let more = if others > 0 { format!(" and {others} others") } else { String::new() };
+    format!("These paths cannot be restored: {}{more}.", damaged.paths.join(", "))
+}
+
+#[async_trait]
+impl Job for CheckRepository {
+    async fn work(&mut self, working: &Working<'_>, _contacted: &mut ContactedServers) -> Result<(), EngineError> {
+        let (services, log) = (working.services, &working.context.log);
+        let (row, repository) = find(working, self.repository).await?;
+        let mut tx = services.app.store.read().await.map_err(of_store)?;
+        let on_record = repositories::list_snapshots(&mut tx, row.id).await.map_err(of_store)?;
+        drop(tx);
+        let position = row.check_position.clone().filter(|_| row.check_began_at.is_some());
+        let began_at = match row.check_began_at {
+            Some(at) if position.is_some() => at.0,
+            _ => services.app.now(),
+        };
+        log.line(format!("Checking the repository in \"{}\", and reading a part of its packs.", row.folder));
+        let plan = CheckPlan {
+            repository,
+            position,
+            one_in: PARTS,
+            on_record: on_record.iter().map(|row| row.locator.clone()).collect(),
+        };
+        let report = services.engine.check_repository(&plan, working.context).await?;
+        for problem in report.problems.iter().take(NAMED) {
+            log.warn(problem);
+        }
+        if report.problems.len() > NAMED {
+            log.warn(format!("{} further problems.", report.problems.len() - NAMED));
+        }
+        let damaged = damaged(&report, &on_record);
+        for Damaged { backup, reason, .. } in damaged.iter().take(NAMED) {
+            log.warn(format!("Backup {backup}: {reason}"));
+        }
+        let (count, all) = (damaged.len(), on_record.len());
+        let is_missing = damaged.iter().all(|damaged| damaged.found == Verification::Missing);
+        self.done = Some(Done { destination: row.destination_id, report, began_at, on_record, damaged });
+        if count > 0 {
+            let code = if is_missing { FailureCode::Missing } else { FailureCode::Corrupt };
+            let message = format!("{count} of {all} backups of this repository cannot be restored completely.");
+            return Err(EngineError::new(code, message));
+        }
+        Ok(())
+    }
+
+    fn summary(&self) -> String {
+        let Some(Done { report, .. }) = &self.done else { return String::new() };
+        let CheckReport { snapshots, packs, read_packs, .. } = report;
+        let rest = match &report.position {
+            Some(_) => "The others follow in the next checks.",
+            None => "All packs have been read now.",
+        };
+        format!("All that {snapshots} snapshots need is there. Read {read_packs} of {packs} packs. {rest}")
+    }
+
+    async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
+        let Some(done) = &self.done else {
+            return Err(StoreError::Broken(format!("run {} has no check to record", ending.run.id)));
+        };
+        let checked = Checked { began_at: done.began_at, position: done.report.position.clone() };
+        repositories::update_checked(tx, self.repository, &checked, ending.now).await?;
+        destinations::update_check(tx, done.destination, None, ending.now).await?;
+        if done.report.position.is_some() {
+            return Ok(());
+        }
+        // Everything that was there when the reading began has been read since.
+        for row in done.on_record.iter().filter(|row| row.created_at.0 <= done.began_at) {
+            copies::update_verification(tx, row.backup_id, done.destination, Verification::Verified, done.began_at)
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, error: &EngineError) -> Result<(), StoreError> {
+        let Some(done) = self.done.as_ref().filter(|done| !done.damaged.is_empty()) else {
+            return note_trouble(tx, ending, self.repository, Maintenance::Check, error).await;
+        };
+        let found = (error.code, error.message.as_str());
+        repositories::update_trouble(tx, self.repository, false, found, ending.now).await?;
+        let mut news = Vec::new();
+        for damaged in &done.damaged {
+            // It may have been deleted meanwhile, or its damage may have been reported before.
+            let Some(row) = backups::find(tx, damaged.backup).await? else { continue };
+            if row.deleted_at.is_some() || row.verification == damaged.found {
+                continue;
+            }
+            note_state(tx, ending, (damaged.backup, done.destination), damaged.found).await?;
+            news.push(damaged);
+        }
+        let [first, others @ ..] = news.as_slice() else { return Ok(()) };
+        let reason = match others.len() {
+            0 => first.reason.clone(),
+            count => format!("{} {count} other backups of this repository are damaged, too.", first.reason),
+        };
+        tell_damaged(tx, ending, first.backup, &reason).await
+    }
+}

@@ -1,0 +1,100 @@
+//! Removes from a repository what no snapshot needs any more.
+
+use async_trait::async_trait;
+use holdfast_core::Timestamp;
+use holdfast_core::figures::size;
+use holdfast_core::ids::RepositoryId;
+use holdfast_core::storage::Format;
+use holdfast_engine::{EngineError, PrunePlan, PruneReport};
+use holdfast_notify::Maintenance;
+use holdfast_store::repositories::{self, Pruned, RepositoryRow};
+use holdfast_store::{StoreError, Tx, tasks};
+
+use super::job::{ContactedServers, Ending, Job, Working, of_store};
+use super::repository_findings::{find, note_trouble};
+
+pub(super) struct Prune {
+    repository: RepositoryId,
+    done: Option<Done>,
+}
+
+struct Done {
+    report: PruneReport,
+    began: Timestamp,
+}
+
+impl Prune {
+    pub(super) fn new(repository: RepositoryId) -> Self {
+        Self { repository, done: None }
+    }
+}
+
+/// Whether a task still stores backups in it.
+async fn is_in_use(tx: &mut Tx, row: &RepositoryRow) -> Result<bool, StoreError> {
+    let Some(task) = row.task_id else { return Ok(false) };
+    let task = tasks::find(tx, task).await?;
+    Ok(task.is_some_and(|task| {
+        let storage = &task.spec.storage;
+        storage.format == Format::Repository
+            && task.backup_destination_id == row.destination_id
+            && storage.path == row.store_path
+    }))
+}
+
+#[async_trait]
+impl Job for Prune {
+    async fn work(&mut self, working: &Working<'_>, _contacted: &mut ContactedServers) -> Result<(), EngineError> {
+        let services = working.services;
+        let began = services.app.now();
+        let (row, repository) = find(working, self.repository).await?;
+        working.context.log.line(format!("Pruning the repository in \"{}\".", row.folder));
+        let mut tx = services.app.store.read().await.map_err(of_store)?;
+        let (backups, _) = repositories::count_snapshots(&mut tx, row.id).await.map_err(of_store)?;
+        let is_abandoned = backups == 0 && !is_in_use(&mut tx, &row).await.map_err(of_store)?;
+        drop(tx);
+        let plan = PrunePlan { repository, budget: services.settings.prune_limit, is_abandoned };
+        let report = services.engine.prune(&plan, working.context).await?;
+        self.done = Some(Done { report, began });
+        Ok(())
+    }
+
+    fn summary(&self) -> String {
+        let Some(Done { report, .. }) = &self.done else { return String::new() };
+        if report.is_gone {
+            return "The repository had no backup and no task any more, and was removed.".to_owned();
+        }
+        let bytes = |count: u64| size(i64::try_from(count).unwrap_or(i64::MAX));
+        format!(
+            "Freed {}: {} packs were removed, {} of them after what is used in them was written again. The repository has \
+             {} for {} snapshots, of which {} are unused.",
+            bytes(report.freed_bytes),
+            report.removed_packs,
+            report.repacked_packs,
+            bytes(report.stored_bytes),
+            report.snapshots,
+            bytes(report.unused_bytes)
+        )
+    }
+
+    async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {
+        let Some(Done { report, began }) = &self.done else {
+            return Err(StoreError::Broken(format!("run {} has no prune to record", ending.run.id)));
+        };
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let pruned = Pruned {
+            stored_bytes: number(report.stored_bytes),
+            unused_bytes: number(report.unused_bytes),
+            is_partial: report.is_partial,
+            is_gone: report.is_gone,
+        };
+        repositories::update_pruned(tx, self.repository, pruned, *began, ending.now).await
+    }
+
+    async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, error: &EngineError) -> Result<(), StoreError> {
+        note_trouble(tx, ending, self.repository, Maintenance::Prune, error).await
+    }
+
+    async fn left_behind(&self, _tx: &mut Tx, _run: &holdfast_store::runs::RunRow) -> Result<String, StoreError> {
+        Ok("The repository is complete; the next prune continues.".to_owned())
+    }
+}
