@@ -10,6 +10,7 @@ use holdfast_core::clock::rfc3339;
 use holdfast_core::ids::BackupId;
 use holdfast_core::input::Errors;
 use holdfast_core::page::{PageRequest, Sort};
+use holdfast_core::storage::Format;
 use holdfast_core::{limits, rules};
 use holdfast_store::backups::{BackupFilter, BackupRow};
 use serde::Serialize;
@@ -38,10 +39,11 @@ pub(crate) struct BackupResource {
     source: String,
     content: &'static str,
     format: &'static str,
-    /// The key of the object at the destination.
+    /// The key of the object at the destination; in a repository, of the snapshot.
     key: String,
+    /// The size of the object as it is stored; in a repository, what the backup added to it.
     size_bytes: i64,
-    /// Checksum of the object as it is stored.
+    /// Checksum of the object as it is stored; in a repository, the ID of the snapshot.
     sha256: String,
     /// The size before compression and encryption.
     plain_bytes: i64,
@@ -192,6 +194,14 @@ pub(crate) async fn download_backup(call: Call, headers: HeaderMap) -> Answer {
         let download = backups::download(&call.app, &call.caller, id, Part::Entry(&entry)).await?;
         // Finding the place of a byte in a file takes as long as sending everything before it.
         return Ok(send(download, vec![("accept-ranges", "none".to_owned())]));
+    }
+    match row.format {
+        Format::Archive => {}
+        // It is put together while it is sent, and has no hash of its own.
+        Format::Repository => {
+            let download = backups::download(&call.app, &call.caller, id, Part::Whole).await?;
+            return Ok(send(download, vec![("accept-ranges", "none".to_owned())]));
+        }
     }
     let (tag, size) = (format!("\"{}\"", row.sha256), u64::try_from(row.size_bytes).unwrap_or_default());
     let range = byte_range::asked(&headers, &tag, size)?;

@@ -101,6 +101,11 @@ pub fn repository_folder(store_path: &str, label: &str, task: TaskId) -> String 
     parts.chain([own.as_str()]).collect::<Vec<_>>().join("/")
 }
 
+/// The name of a backup in a repository, when it is downloaded as one file.
+pub fn plain_file_name(label: &str, content: Content, made_at: Timestamp) -> String {
+    format!("{}_{}.{}", slug(label), made_at.strftime("%Y%m%dT%H%M%SZ"), content.extension())
+}
+
 /// Whether a text is a valid object key: plain names, none of which leads out of the destination.
 pub fn is_object_key(key: &str) -> bool {
     key.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains('\0'))

@@ -15,11 +15,13 @@ use holdfast_app::refusal::{Conflict, Missing};
 use holdfast_app::{
     AppError, BackupReader, Caller, Download, EntryItem, LimitKey, Part, Place, Places, Result, Sharing,
 };
+use holdfast_core::backup::plain_file_name;
 use holdfast_core::clock;
 use holdfast_core::content::Content;
 use holdfast_core::failure::{Blame, FailureCode};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::queue::Share;
+use holdfast_core::storage::Format;
 use holdfast_engine::{Engine, EngineError, Entry, StoredBackup};
 use holdfast_store::Store;
 use holdfast_store::backups::BackupRow;
@@ -246,7 +248,11 @@ impl BackupReader for EngineReader {
         let (stored, _) = self.held(caller, backup, None).await?;
         let (size, pieces) = self.engine.download(&stored, range).await.map_err(refused)?;
         let pieces = forwarded(pieces, None);
-        Ok(Download { file_name: last_part(&stored.locator).to_owned(), size: Some(size), pieces })
+        let file_name = match stored.format {
+            Format::Archive => last_part(&stored.locator).to_owned(),
+            Format::Repository => plain_file_name(&backup.task_label, backup.content, backup.created_at.0),
+        };
+        Ok(Download { file_name, size: Some(size), pieces })
     }
 
     async fn download_folder(&self, caller: &Caller, backup: &BackupRow, path: &str) -> Result<Download> {

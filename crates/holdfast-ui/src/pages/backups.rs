@@ -14,6 +14,7 @@ use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
 use holdfast_core::run::RunSubject;
+use holdfast_core::storage::Format;
 use holdfast_store::backups::{BackupFilter, BackupRow};
 
 use super::probe::crumbs;
@@ -93,6 +94,7 @@ struct BackupPage {
     content: String,
     key: String,
     sha256: String,
+    is_in_repository: bool,
     destination: (i64, String),
     is_encrypted: bool,
     proof: Markup,
@@ -226,6 +228,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         content: t.say(&format!("content-{}", row.content.as_str())),
         key: row.locator.clone(),
         sha256: row.sha256.clone(),
+        is_in_repository: row.format == Format::Repository,
         destination: (destination.id.0, destination.label),
         is_encrypted: row.is_encrypted,
         proof: if is_verifying { state("running", &t.say("backup-verifying")) } else { proof(t, row.verification) },
@@ -344,6 +347,7 @@ pub(crate) fn samples(frame: &Frame, hostile: &str) -> Vec<String> {
         content: "files".into(),
         key: hostile.into(),
         sha256: "ab".into(),
+        is_in_repository: true,
         destination: (1, hostile.into()),
         is_encrypted: true,
         proof: state("good", "proven"),

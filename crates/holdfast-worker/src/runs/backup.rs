@@ -145,7 +145,12 @@ impl Job for Backup {
 
     /// A run that did not end may have left packs in its repository.
     async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, _error: &EngineError) -> Result<(), StoreError> {
-        match self.repository {
+        // A run that was lost with its worker has not said which one it was.
+        let repository = match self.repository {
+            Some(repository) => Some(repository),
+            None => repositories::list_of_task(tx, self.task).await?.first().map(|row| row.id),
+        };
+        match repository {
             Some(repository) => repositories::note_garbage(tx, repository, 0, ending.now).await,
             None => Ok(()),
         }
