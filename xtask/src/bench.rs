@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::commands::{PACKAGED, Result, cargo, output, root, step};
-use crate::packages::{self, POSTGRESQL, WRK};
+use crate::packages::{self, BORG, POSTGRESQL, RESTIC, RSYNC, SSHFS, TIME, WRK};
 
 const USERS: &str = "1000";
 const TASKS_EACH: &str = "100";
@@ -50,12 +50,57 @@ pub fn archive(arguments: &[&str]) -> Result<()> {
     }
     packages::install(&[packages::SSHD, packages::ZSTD])?;
     build_support("bench_archive")?;
-    let mut measure = Command::new(support("bench_archive"));
-    // In memory where possible, so that the speed of the disk does not affect the comparison.
+    let mut measure = in_memory("bench_archive");
+    step("measure", measure.arg(target("holdfast")).arg(root().join("docs")).arg(repeats).args(only))
+}
+
+/// Compares backups into repositories with restic, borg and rsync.
+pub fn repository(arguments: &[&str]) -> Result<()> {
+    const USAGE: &str = "bench repository takes --repeats N, --latency, --s3, --million, --small, --logs, \
+                         --only NAME, as in 'large, 0 ms, S3', and --binary PATH";
+    let (mut passed, mut binary, mut rest) = (Vec::new(), None, arguments);
+    while let [first, more @ ..] = rest {
+        rest = match (*first, more) {
+            ("--latency" | "--s3" | "--million" | "--small" | "--logs", _) => {
+                passed.push(*first);
+                more
+            }
+            ("--repeats", [number, more @ ..]) if number.parse::<u32>().is_ok_and(|number| number > 0) => {
+                passed.extend(["--repeats", number]);
+                more
+            }
+            ("--only", [name, more @ ..]) => {
+                passed.extend(["--only", name]);
+                more
+            }
+            ("--binary", [path, more @ ..]) => {
+                binary = Some(PathBuf::from(path));
+                more
+            }
+            _ => return Err(USAGE.to_owned()),
+        };
+    }
+    packages::install(&[packages::SSHD, packages::SSH, RESTIC, BORG, SSHFS, RSYNC, TIME])?;
+    match binary {
+        Some(_) => build_example("bench_repository")?,
+        None => build_support("bench_repository")?,
+    }
+    let mut measure = in_memory("bench_repository");
+    measure.arg(binary.unwrap_or_else(|| target("holdfast"))).args(&passed);
+    // A part of the measurements is no chart, and tiny sources are no measurement.
+    if !passed.iter().any(|argument| ["--only", "--small"].contains(argument)) {
+        measure.arg("--chart").arg(root().join("docs/repository.svg"));
+    }
+    step("measure", &mut measure)
+}
+
+/// What measures, in memory where possible, so that the speed of the disk does not affect the comparison.
+fn in_memory(example: &str) -> Command {
+    let mut measure = Command::new(support(example));
     if Path::new("/dev/shm").is_dir() {
         measure.env("TMPDIR", "/dev/shm");
     }
-    step("measure", measure.arg(target("holdfast")).arg(root().join("docs")).arg(repeats).args(only))
+    measure
 }
 
 /// Kills and disturbs the service for the given time.
@@ -166,6 +211,10 @@ pub fn footprint() -> Result<()> {
 
 fn build_support(example: &str) -> Result<()> {
     step("build the service", &mut cargo(&["build", "--profile", PACKAGED, "--locked", "--package", "holdfast"]))?;
+    build_example(example)
+}
+
+fn build_example(example: &str) -> Result<()> {
     let build = ["build", "--profile", "profiling", "--locked", "--package", "holdfast-testkit", "--example", example];
     step("build the support", &mut cargo(&build))
 }

@@ -34,6 +34,8 @@ const HELP: &str = "cargo xtask COMMAND
   hostile         back up from servers that send hostile archives and dumps, and check the service after each of them;
                   --streams N [10000], --seed N [1], --first N [0]
   bench archive   compare backups with `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
+  bench repository  compare repositories with restic, borg and rsync; --repeats N [3], --latency, --s3, --million,
+                  --small, --logs, --only NAME, --binary PATH; draws docs/repository.svg
   bench scheduler 10,000 runs due at the same moment, and the idle cost of 100,000 tasks, on both databases
   bench pages     the overview with 10,000 tasks and 1,000,000 runs, and the size of a first visit
   docs            write the generated documentation and build the manual in target/book
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         ["openapi"] => test::write_openapi(),
         ["bench", "api", rest @ ..] => bench::api(rest),
         ["bench", "archive", rest @ ..] => bench::archive(rest),
+        ["bench", "repository", rest @ ..] => bench::repository(rest),
         ["bench", "scheduler"] => bench::scheduler(),
         ["bench", "pages"] => bench::pages(),
         ["bench", "growth", rest @ ..] => bench::growth(rest),
