@@ -12,6 +12,7 @@ use holdfast_core::backup::DeletedReason;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{RepositoryId, TaskId};
 use holdfast_core::retention::{self, RetentionPolicy, Verdict};
+use holdfast_core::storage::Format;
 use holdfast_engine::{BackupReport, EngineError};
 use holdfast_store::backups::{self, NewBackup};
 use holdfast_store::copies::{self, NewCopy};
@@ -75,10 +76,16 @@ impl Job for Backup {
     fn summary(&self) -> String {
         let Some(done) = &self.done else { return String::new() };
         let BackupReport { stored_bytes, locator, stored_sha256, plain_bytes, entries, .. } = &done.report;
-        format!(
-            "Stored {stored_bytes} bytes as {locator} (SHA-256 {stored_sha256}), from {plain_bytes} bytes in {entries} \
-             entries. The destination confirmed it."
-        )
+        match done.report.format {
+            Format::Archive => format!(
+                "Stored {stored_bytes} bytes as {locator} (SHA-256 {stored_sha256}), from {plain_bytes} bytes in \
+                 {entries} entries. The destination confirmed it."
+            ),
+            Format::Repository => format!(
+                "Added {stored_bytes} bytes to the repository, for {plain_bytes} bytes in {entries} entries. The \
+                 snapshot is {locator}. The destination confirmed it."
+            ),
+        }
     }
 
     async fn assess(

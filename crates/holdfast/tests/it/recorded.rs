@@ -39,7 +39,8 @@ const ADDED: &[&str] = &[
 const ADDED_HEADERS: &[(u16, &str)] = &[(202, "location"), (401, "www-authenticate")];
 
 /// Fields that were added to runs, and that other resources have always had.
-const ADDED_TO_RUNS: &[&str] = &["remote_server_id", "backup_destination_id", "notification_stream_id", "attempt"];
+const ADDED_TO_RUNS: &[&str] =
+    &["remote_server_id", "backup_destination_id", "notification_stream_id", "repository_id", "attempt"];
 
 /// A field that was added to logs, and that runs of backups have always had.
 const ADDED_TO_LOGS: &str = "backup_id";

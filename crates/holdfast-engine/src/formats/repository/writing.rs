@@ -80,6 +80,9 @@ impl RepositoryWriter {
         let manifest = serde_json::to_vec(&manifest).map_err(EngineError::internal)?;
         let compared = self.compare(at, plan, input, &storing.spool_folder, index).await?;
         let wanted = compared.as_ref().map(|(compared, _)| compared.wanted.clone());
+        if let Some((Compared { kept, .. }, _)) = compared.as_ref().filter(|(compared, _)| compared.kept.entries > 0) {
+            context.log.line(format!("Entries that have not changed and are not read: {}.", kept.entries));
+        }
         if let Some(wanted) = &wanted {
             context.progress.set_total(wanted.plain_bytes, wanted.files);
         }
@@ -229,10 +232,7 @@ impl RepositoryWriter {
         let stored_bytes = uploaded.bytes + bytes.len() as u64;
         place.write(FileKind::Snapshot, &id, bytes.into()).await?;
         let Inspected { entries, notes, warnings, .. } = inspected;
-        context.log.line(format!(
-            "Snapshot {id}: {} new blobs in {} packs, {} bytes stored.",
-            uploaded.blobs, uploaded.packs, stored_bytes
-        ));
+        context.log.line(format!("New in the repository: blobs: {}, packs: {}.", uploaded.blobs, uploaded.packs));
         let packed = Packed {
             plain_bytes,
             plain_sha256,
