@@ -27,7 +27,7 @@ pub(crate) struct RepositoryResource {
     plain_bytes: i64,
     /// What the repository takes up at the destination. Null until the first backup.
     stored_bytes: Option<i64>,
-    /// An estimate of what removed backups have left since the last prune.
+    /// At most this much was left by removed backups since the last prune.
     garbage_bytes: i64,
     /// What the last prune left unused, because removing it would have cost too much.
     unused_bytes: i64,
@@ -41,7 +41,7 @@ pub(crate) struct RepositoryResource {
 }
 
 fn shape(repository: Repository) -> RepositoryResource {
-    let Repository { row, backups, plain_bytes, live: _ } = repository;
+    let Repository { row, backups, plain_bytes, newest_run: _ } = repository;
     RepositoryResource {
         id: row.id.0,
         backup_task_id: row.task_id.map(|id| id.0),
@@ -50,7 +50,7 @@ fn shape(repository: Repository) -> RepositoryResource {
         backups,
         plain_bytes,
         stored_bytes: row.stored_bytes,
-        garbage_bytes: row.garbage_bytes,
+        garbage_bytes: row.garbage_bytes.min(row.stored_bytes.unwrap_or(0)),
         unused_bytes: row.unused_bytes,
         pruned_at: row.pruned_at.map(|at| rfc3339(at.0)),
         checked_at: row.checked_at.map(|at| rfc3339(at.0)),

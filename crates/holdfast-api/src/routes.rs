@@ -210,7 +210,7 @@ fn backup_tasks() -> Vec<Route> {
             .of(BackupTask)
             .queues::<runs::RunResource>(),
         post("/api/backup-tasks/{id}/repository/check", Scope::RunBackupTasks, repositories::check_repository)
-            .says("Check the repository of a backup task, and read a quarter of it")
+            .says("Check the repository of a backup task, and read all of it")
             .of(BackupTask)
             .queues::<runs::RunResource>(),
         // Anyone with the URL can run the task, so creating one also requires the right to run it.

@@ -21,8 +21,8 @@ pub struct Repository {
     pub backups: i64,
     /// What these backups hold together.
     pub plain_bytes: i64,
-    /// The prune or check that is queued or running.
-    pub live: Option<RunRow>,
+    /// The newest prune or check.
+    pub newest_run: Option<RunRow>,
 }
 
 /// The repository into which a task stores its backups; `None` if it has none yet.
@@ -60,8 +60,8 @@ async fn current(tx: &mut Tx, task: &TaskRow) -> Result<Option<RepositoryRow>> {
 
 async fn whole(tx: &mut Tx, row: RepositoryRow) -> Result<Repository> {
     let (backups, plain_bytes) = repositories::count_snapshots(tx, row.id).await?;
-    let live = runs::find_live_of_repository(tx, row.id).await?;
-    Ok(Repository { row, backups, plain_bytes, live })
+    let newest_run = runs::find_newest_of_repository(tx, row.id).await?;
+    Ok(Repository { row, backups, plain_bytes, newest_run })
 }
 
 /// Queues a prune, or returns the one that is queued already.

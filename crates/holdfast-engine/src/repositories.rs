@@ -4,8 +4,8 @@ use crate::Engine;
 use crate::context::Context;
 use crate::destination::DestinationPlan;
 use crate::error::Result;
-use crate::formats::repository::{self, CheckReport, ForeignLock, PruneReport};
-use crate::plan::{CheckPlan, PrunePlan, RepositoryAccess};
+use crate::formats::repository::{self, CheckReport, PruneReport};
+use crate::plan::{CheckPlan, PrunePlan};
 
 impl Engine {
     /// The folder of a task's first backup in a repository: the one it names if that holds a repository already, which
@@ -23,10 +23,5 @@ impl Engine {
     /// Checks the structure of a repository, reads a share of its packs, and repairs what can be.
     pub async fn check_repository(&self, plan: &CheckPlan, context: &Context) -> Result<CheckReport> {
         repository::check(self, plan, context).await
-    }
-
-    /// The locks that other programs have on a repository.
-    pub async fn list_foreign_locks(&self, access: &RepositoryAccess) -> Result<Vec<ForeignLock>> {
-        repository::list_foreign_locks(self, access).await
     }
 }

@@ -421,7 +421,8 @@ pub async fn count_needs(tx: &mut Tx, user: UserId) -> Result<Needs> {
     Ok(found.unwrap_or_default())
 }
 
-/// Pairs of task and size for the newest `limit` backups of each task, oldest first, including deleted ones.
+/// Pairs of task and size for the newest `limit` backups of each task, oldest first, including deleted ones. The size of
+/// one in a repository is that of its content: what it added says little.
 pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i64, i64)>> {
     if tasks.is_empty() {
         return Ok(Vec::new());
@@ -432,7 +433,9 @@ pub async fn list_sizes(tx: &mut Tx, tasks: &[i64], limit: i64) -> Result<Vec<(i
         for (number, task) in tasks.iter().enumerate() {
             let all = if number == 0 { "" } else { " UNION ALL " };
             query.push(all).push(concat!(
-                "SELECT id, task_id, size_bytes FROM (SELECT b.id, b.task_id, c.size_bytes FROM backups b ",
+                "SELECT id, task_id, size_bytes FROM (SELECT b.id, b.task_id,
+                     CASE WHEN b.format = 'repository' THEN b.plain_bytes ELSE c.size_bytes END AS size_bytes
+                 FROM backups b ",
                 first_copy!(),
                 " WHERE b.task_id = "
             ));

@@ -293,13 +293,9 @@ pub async fn find_live(tx: &mut Tx, task: TaskId) -> Result<Option<RunRow>> {
     find_row!(tx, "FROM runs r WHERE r.task_id = $1 AND r.status IN ('queued', 'running')", task.0)
 }
 
-/// The prune or check of a repository that is queued or running.
-pub async fn find_live_of_repository(tx: &mut Tx, id: RepositoryId) -> Result<Option<RunRow>> {
-    find_row!(
-        tx,
-        "FROM runs r WHERE r.repository_id = $1 AND r.status IN ('queued', 'running') ORDER BY r.id LIMIT 1",
-        id.0
-    )
+/// The newest prune or check of a repository.
+pub async fn find_newest_of_repository(tx: &mut Tx, id: RepositoryId) -> Result<Option<RunRow>> {
+    find_row!(tx, "FROM runs r WHERE r.repository_id = $1 ORDER BY r.id DESC LIMIT 1", id.0)
 }
 
 /// All of a user's runs that are queued or running.

@@ -150,9 +150,11 @@ pub(crate) async fn check(engine: &Engine, plan: &CheckPlan, context: &Context) 
     let repository = open_at(engine, &plan.repository).await?;
     let holder = Holder::new(&engine.settings.destination, plan.repository.started_at);
     let lock = HeldLock::acquire(&repository, &holder, false, &context.cancel).await?;
+    let foreign = locks::list_foreign(&repository, &holder).await;
     let checked = checking::check(&repository, plan, context).await;
     lock.release(context).await;
     let Checked { report, repair } = checked?;
+    let report = CheckReport { locks: foreign?, ..report };
     if repair.is_needed() {
         let lock = HeldLock::acquire(&repository, &holder, true, &context.cancel).await?;
         let repaired = repairing::repair(&repository, &repair, &lock, context).await;
@@ -160,12 +162,6 @@ pub(crate) async fn check(engine: &Engine, plan: &CheckPlan, context: &Context) 
         repaired?;
     }
     Ok(report)
-}
-
-/// The locks of other programs.
-pub(crate) async fn list_foreign_locks(engine: &Engine, access: &RepositoryAccess) -> Result<Vec<ForeignLock>> {
-    let repository = open_at(engine, access).await?;
-    locks::list_foreign(&repository, &Holder::new(&engine.settings.destination, access.started_at)).await
 }
 
 async fn open_at(engine: &Engine, access: &RepositoryAccess) -> Result<Repository> {

@@ -212,12 +212,20 @@ pub(crate) struct BackupLine {
     pub is_suspicious: bool,
 }
 
+/// The size by which backups are compared: that of the content, if the backup only added something to a repository.
+fn shown_size(row: &holdfast_store::backups::BackupRow) -> i64 {
+    match row.format {
+        Format::Archive => row.size_bytes,
+        Format::Repository => row.plain_bytes,
+    }
+}
+
 pub(crate) fn backup_line(reader: &Reader, row: &holdfast_store::backups::BackupRow) -> BackupLine {
     BackupLine {
         id: row.id.0,
         task: row.task_label.clone(),
         at: reader.exactly(row.created_at.0),
-        size: reader.bytes(row.size_bytes),
+        size: reader.bytes(shown_size(row)),
         entries: reader.number(row.entries),
         proof: proof(reader.t, row.verification),
         is_encrypted: row.is_encrypted,
@@ -244,7 +252,7 @@ async fn task_page(ui: &Ui, person: &SignedIn, task: Task) -> Result<TaskPage, P
     };
     let filter = BackupFilter { task: Some(row.id.0), ..BackupFilter::default() };
     let stored = backups::list(&ui.app, &recent, &filter).await?;
-    let sizes: Vec<i64> = stored.items.iter().rev().map(|backup| backup.size_bytes).collect();
+    let sizes: Vec<i64> = stored.items.iter().rev().map(shown_size).collect();
     let all = everything(caller);
     let streams =
         streams::list(&ui.app, &all).await?.items.into_iter().filter(|row| task.stream_ids.contains(&row.id.0));

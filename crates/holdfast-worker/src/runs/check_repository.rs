@@ -8,7 +8,8 @@ use holdfast_core::Timestamp;
 use holdfast_core::backup::Verification;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, DestinationId, RepositoryId};
-use holdfast_engine::{CheckPlan, CheckReport, DamagedSnapshot, EngineError};
+use holdfast_core::run::Trigger;
+use holdfast_engine::{CheckPlan, CheckReport, DamagedSnapshot, EngineError, ForeignLock};
 use holdfast_notify::Maintenance;
 use holdfast_store::repositories::{self, Checked, SnapshotRow};
 use holdfast_store::{StoreError, Tx, backups, copies, destinations};
@@ -75,6 +76,18 @@ fn describe(damaged: &DamagedSnapshot) -> String {
     format!("These paths cannot be restored: {}{more}.", damaged.paths.join(", "))
 }
 
+fn describe_lock(lock: &ForeignLock) -> String {
+    let ForeignLock { hostname, pid, is_exclusive, age_secs, is_stale } = lock;
+    let kind = if *is_exclusive { "an exclusive" } else { "a" };
+    let age = age_secs / 60;
+    let meaning = if *is_stale {
+        " It is so old that it does not count. If that program no longer runs, `restic unlock` removes it."
+    } else {
+        ""
+    };
+    format!("Process {pid} on {hostname} has {kind} lock, which is {age} minutes old.{meaning}")
+}
+
 #[async_trait]
 impl Job for CheckRepository {
     async fn work(&mut self, working: &Working<'_>, _contacted: &mut ContactedServers) -> Result<(), EngineError> {
@@ -83,19 +96,25 @@ impl Job for CheckRepository {
         let mut tx = services.app.store.read().await.map_err(of_store)?;
         let on_record = repositories::list_snapshots(&mut tx, row.id).await.map_err(of_store)?;
         drop(tx);
-        let position = row.check_position.clone().filter(|_| row.check_began_at.is_some());
+        // Whoever asks for a check wants to know.
+        let is_complete = working.run.requested_by == Trigger::Manual;
+        let position = row.check_position.clone().filter(|_| row.check_began_at.is_some() && !is_complete);
         let began_at = match row.check_began_at {
             Some(at) if position.is_some() => at.0,
             _ => services.app.now(),
         };
-        log.line(format!("Checking the repository in \"{}\", and reading a part of its packs.", row.folder));
+        let share = if is_complete { "all" } else { "a part" };
+        log.line(format!("Checking the repository in \"{}\", and reading {share} of its packs.", row.folder));
         let plan = CheckPlan {
             repository,
             position,
-            one_in: PARTS,
+            one_in: if is_complete { 1 } else { PARTS },
             on_record: on_record.iter().map(|row| row.locator.clone()).collect(),
         };
         let report = services.engine.check_repository(&plan, working.context).await?;
+        for lock in report.locks.iter().take(NAMED) {
+            log.line(describe_lock(lock));
+        }
         for problem in report.problems.iter().take(NAMED) {
             log.warn(problem);
         }
@@ -124,7 +143,9 @@ impl Job for CheckRepository {
             Some(_) => "The others follow in the next checks.",
             None => "All packs have been read now.",
         };
-        format!("All that {snapshots} snapshots need is there. Read {read_packs} of {packs} packs. {rest}")
+        format!(
+            "All that the snapshots need is there (snapshots: {snapshots}). Read {read_packs} of {packs} packs. {rest}"
+        )
     }
 
     async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {

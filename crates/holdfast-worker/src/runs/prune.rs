@@ -64,16 +64,13 @@ impl Job for Prune {
             return "The repository had no backup and no task any more, and was removed.".to_owned();
         }
         let bytes = |count: u64| size(i64::try_from(count).unwrap_or(i64::MAX));
-        format!(
-            "Freed {}: {} packs were removed, {} of them after what is used in them was written again. The repository has \
-             {} for {} snapshots, of which {} are unused.",
-            bytes(report.freed_bytes),
-            report.removed_packs,
-            report.repacked_packs,
-            bytes(report.stored_bytes),
-            report.snapshots,
-            bytes(report.unused_bytes)
-        )
+        let (stored, unused) = (bytes(report.stored_bytes), bytes(report.unused_bytes));
+        let left = format!("The repository has {stored}, of which {unused} are unused.");
+        if report.removed_packs == 0 {
+            return format!("There is nothing to free. {left}");
+        }
+        let (freed, removed, again) = (bytes(report.freed_bytes), report.removed_packs, report.repacked_packs);
+        format!("Freed {freed}. Packs removed: {removed}; of these, partly written again: {again}. {left}")
     }
 
     async fn record(&self, tx: &mut Tx, ending: &Ending<'_>) -> Result<(), StoreError> {

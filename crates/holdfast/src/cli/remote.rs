@@ -91,7 +91,7 @@ fn task_parser() -> Command {
         .subcommand(of_task("logs", "List the logs of a task").arg(of_status("logs")))
         .subcommand(of_task("repository", "Show how the repository of a task fares"))
         .subcommand(of_task("prune", "Remove from a task's repository what no backup needs any more").args(waiting()))
-        .subcommand(of_task("check-repository", "Check a task's repository, and read a quarter of it").args(waiting()))
+        .subcommand(of_task("check-repository", "Check a task's repository, and read all of it").args(waiting()))
         .subcommand(Command::new("upcoming").about("List the next runs, soonest first"))
         .subcommand(
             of_task("release-retention", "Remove old backups again, after a suspicious backup was reviewed")

@@ -11,6 +11,7 @@ use holdfast_repository::{BlobKind, Id, Key, MasterIndex, PackedBlob, Tree};
 
 use super::blob_reader::{BlobReader, SharedIndex};
 use super::index_files::LoadedIndex;
+use super::locks::ForeignLock;
 use super::opening::Repository;
 use super::place::{FileKind, of_repository};
 use super::repairing::Repair;
@@ -42,6 +43,8 @@ pub struct CheckReport {
     pub missing: Vec<String>,
     /// What the packs have.
     pub stored_bytes: u64,
+    /// The locks of other programs.
+    pub locks: Vec<ForeignLock>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

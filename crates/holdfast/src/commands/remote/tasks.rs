@@ -96,7 +96,7 @@ fn repository(found: &Value) -> String {
         format!("Folder: /{}", text(&found["folder"])),
         format!("Backups: {}, which hold {}", text(&found["backups"]), bytes(&found["plain_bytes"])),
         format!("Stored: {}", bytes(&found["stored_bytes"])),
-        format!("Left by removed backups: about {}", bytes(&found["garbage_bytes"])),
+        format!("Left by removed backups: at most {}", bytes(&found["garbage_bytes"])),
         format!("Pruned: {}", or_never("pruned_at")),
         format!("Checked completely: {}", or_never("checked_at")),
     ];
