@@ -37,11 +37,13 @@ pub(crate) struct RepositoryResource {
     /// Why the last prune or check failed.
     error_code: Option<&'static str>,
     error: Option<String>,
+    /// The newest prune or check, also one that is queued or running.
+    last_run_id: Option<i64>,
     created_at: String,
 }
 
 fn shape(repository: Repository) -> RepositoryResource {
-    let Repository { row, backups, plain_bytes, newest_run: _ } = repository;
+    let Repository { row, backups, plain_bytes, newest_run } = repository;
     RepositoryResource {
         id: row.id.0,
         backup_task_id: row.task_id.map(|id| id.0),
@@ -56,6 +58,7 @@ fn shape(repository: Repository) -> RepositoryResource {
         checked_at: row.checked_at.map(|at| rfc3339(at.0)),
         error_code: row.trouble_code.map(FailureCode::as_str),
         error: row.trouble,
+        last_run_id: newest_run.map(|run| run.id.0),
         created_at: rfc3339(row.created_at.0),
     }
 }

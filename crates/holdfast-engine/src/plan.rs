@@ -83,6 +83,8 @@ pub struct PrunePlan {
     pub budget: Duration,
     /// Nothing will be stored in it any more, so that it is removed as a whole if it has no snapshot.
     pub is_abandoned: bool,
+    /// The locators of the backups on record. If the snapshot of one is not there, nothing is removed.
+    pub on_record: Vec<String>,
 }
 
 /// A repository whose structure is checked, and of whose packs a share is read.

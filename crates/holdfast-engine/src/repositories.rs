@@ -11,8 +11,9 @@ impl Engine {
     /// The folder of a task's first backup in a repository: the one it names if that holds a repository already, which
     /// is then adopted, or else a folder of its own.
     pub async fn find_repository_folder(&self, plan: &DestinationPlan, named: &str, own: &str) -> Result<String> {
-        let is_there = repository::is_at(self, plan, named).await?;
-        Ok(if is_there { named.trim_matches('/') } else { own }.to_owned())
+        let named = named.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+        let is_there = repository::is_at(self, plan, &named).await?;
+        Ok(if is_there { named } else { own.to_owned() })
     }
 
     /// Removes from a repository what no snapshot needs any more.

@@ -27,13 +27,14 @@ impl ScryptCost {
     /// The most that is done for a key file that somebody else has written: 256 MiB. restic uses up to 2^17 or so, as
     /// far as a machine manages in half a second.
     const MOST_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
-    const MOST_PASSES: u32 = 16;
+    const MOST_WORK_BYTES: u64 = 1024 * 1024 * 1024;
 
     fn of_file(file: &KeyFile) -> Option<Self> {
         let log_n = u8::try_from(file.n.checked_ilog2()?).ok()?;
         let cost = Self { log_n, r: file.r, p: file.p };
         let memory = 128_u64.checked_mul(u64::from(file.r))?.checked_mul(file.n)?;
-        let is_bearable = memory <= Self::MOST_MEMORY_BYTES && (1..=Self::MOST_PASSES).contains(&file.p);
+        let work = memory.checked_mul(u64::from(file.p))?;
+        let is_bearable = memory <= Self::MOST_MEMORY_BYTES && work <= Self::MOST_WORK_BYTES && file.p > 0;
         (file.n.is_power_of_two() && log_n > 0 && file.r > 0 && is_bearable).then_some(cost)
     }
 }
@@ -82,6 +83,12 @@ impl KeyFile {
     pub fn from_json(json: &[u8]) -> Result<Self> {
         serde_json::from_slice(json)
             .map_err(|error| RepositoryError::damaged(format!("A key file of this repository is damaged: {error}.")))
+    }
+
+    /// How many bytes its derivation writes into memory, which takes a second for each gigabyte or two.
+    pub fn work_bytes(&self) -> u64 {
+        let of = |cost: ScryptCost| (128 * u64::from(cost.r) * u64::from(cost.p)) << cost.log_n;
+        ScryptCost::of_file(self).map_or(0, of)
     }
 
     /// The master key, if this is the file of the password.

@@ -30,6 +30,11 @@ pub struct PackedBlob {
     pub plain_length: Option<u32>,
 }
 
+/// Up to this size, a blob is read however well it is compressed; chunks have at most 8 MiB.
+const ALWAYS_READ: usize = 16 * 1024 * 1024;
+/// Larger ones, which are trees, may be compressed to one part in so many.
+const MOST_COMPRESSED: usize = 100;
+
 impl PackedBlob {
     /// The blob with its stored bytes, for another pack.
     pub fn sealed(&self, bytes: Vec<u8>) -> SealedBlob {
@@ -41,7 +46,15 @@ impl PackedBlob {
         let opened = key.open(stored)?;
         let plain = match self.plain_length {
             None => opened.to_vec(),
-            Some(length) => decompress(opened, length as usize)?,
+            Some(length) => {
+                let length = length as usize;
+                // Names and hashes are never as compressible as this; only somebody who wants to fill the memory of
+                // others writes it.
+                if length > ALWAYS_READ && length / MOST_COMPRESSED > opened.len() {
+                    return Err(RepositoryError::damaged(format!("Blob {} is compressed too much.", self.id)));
+                }
+                decompress(opened, length)?
+            }
         };
         if Id::of(&plain) != self.id {
             return Err(RepositoryError::damaged(format!("The content of blob {} is not the recorded one.", self.id)));

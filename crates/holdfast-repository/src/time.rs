@@ -58,7 +58,12 @@ impl Serialize for GoTime {
 impl<'de> Deserialize<'de> for GoTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'_, str>::deserialize(deserializer)?;
-        text.parse::<Timestamp>().map(Self::from).map_err(D::Error::custom)
+        if let Ok(time) = text.parse::<Timestamp>() {
+            return Ok(time.into());
+        }
+        // Written in another time zone, the last hours that we can hold are beyond what a time in UTC can be.
+        let local: jiff::civil::DateTime = text.get(..19).unwrap_or_default().parse().map_err(D::Error::custom)?;
+        Ok(if local.year() > 9000 { Timestamp::MAX } else { Timestamp::MIN }.into())
     }
 }
 

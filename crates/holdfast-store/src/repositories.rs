@@ -210,7 +210,7 @@ pub async fn update_pruned(
         DbTime(began),
         id.0
     )?;
-    clear_trouble(tx, id).await
+    clear_trouble(tx, id, PRUNE).await
 }
 
 /// What a check has read.
@@ -237,12 +237,21 @@ pub async fn update_checked(tx: &mut Tx, id: RepositoryId, checked: &Checked, no
         DbTime(checked.began_at),
         id.0
     )?;
-    clear_trouble(tx, id).await
+    clear_trouble(tx, id, CHECK).await
 }
 
-async fn clear_trouble(tx: &mut Tx, id: RepositoryId) -> Result<()> {
-    let sql = "UPDATE repositories SET trouble_code = NULL, trouble = NULL, trouble_told_at = NULL WHERE id = $1";
-    execute!(tx, sql, id.0)?;
+/// What a trouble is of: a check that succeeds says nothing about a prune.
+const PRUNE: &str = "prune";
+const CHECK: &str = "check";
+
+async fn clear_trouble(tx: &mut Tx, id: RepositoryId, of: &str) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE repositories SET trouble_of = NULL, trouble_code = NULL, trouble = NULL, trouble_told_at = NULL
+         WHERE id = $1 AND trouble_of = $2",
+        id.0,
+        of
+    )?;
     Ok(())
 }
 
@@ -256,7 +265,7 @@ pub async fn update_trouble(
 ) -> Result<()> {
     execute!(
         tx,
-        "UPDATE repositories SET trouble_code = $1, trouble = $2,
+        "UPDATE repositories SET trouble_of = $6, trouble_code = $1, trouble = $2,
              prune_tried_at = CASE WHEN $3 THEN CAST($4 AS BIGINT) ELSE prune_tried_at END,
              check_tried_at = CASE WHEN $3 THEN check_tried_at ELSE CAST($4 AS BIGINT) END
          WHERE id = $5",
@@ -264,7 +273,8 @@ pub async fn update_trouble(
         reason,
         is_prune,
         DbTime(now),
-        id.0
+        id.0,
+        if is_prune { PRUNE } else { CHECK }
     )?;
     Ok(())
 }

@@ -134,7 +134,10 @@ pub(crate) async fn prune(engine: &Engine, plan: &PrunePlan, context: &Context) 
     };
     let holder = Holder::new(&engine.settings.destination, plan.repository.started_at);
     let lock = HeldLock::acquire(&repository, &holder, true, &context.cancel).await?;
-    let pruned = pruning::prune(&repository, plan.budget, &lock, context).await;
+    let pruned = match pruning::confirm_snapshots(&repository, &plan.on_record).await {
+        Ok(()) => pruning::prune(&repository, plan.budget, &lock, context).await,
+        Err(error) => Err(error),
+    };
     let pruned = match pruned {
         Ok(report) if plan.is_abandoned && report.snapshots == 0 && !report.is_partial => {
             pruning::remove_all(&repository).await.map(|()| PruneReport { is_gone: true, ..report })

@@ -180,7 +180,7 @@ fn judge(exit: &Exit, mut lines: Vec<String>, has_started: bool, context: &Conte
     let began = began.and_then(|line| line.trim_start_matches(NOW).trim().parse().ok());
     let Some(began) = began else { return Ok(Listing::Unavailable) };
     // What went away while it was listed is not in the backup, as if it had gone before.
-    lines.retain(|line| !line.contains("No such file or directory"));
+    lines.retain(|line| !super::files::is_gone(line));
     match lines.first() {
         None if exit.success() => Ok(Listing::Complete { began }),
         None => Ok(Listing::Complete { began }),

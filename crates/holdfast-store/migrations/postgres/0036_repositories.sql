@@ -24,6 +24,7 @@ CREATE TABLE repositories (
     check_began_at BIGINT,
     check_position TEXT,
     -- What went wrong with the last prune or check, and when somebody was told.
+    trouble_of TEXT,
     trouble_code TEXT,
     trouble TEXT,
     trouble_told_at BIGINT,

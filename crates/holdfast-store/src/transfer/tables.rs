@@ -326,7 +326,8 @@ pub(super) const TABLES: &[Table] = &[
             ("task_id", ColumnKind::Ref("backup_tasks")),
             ("destination_id", ColumnKind::Ref("backup_destinations")),
             ("store_path", ColumnKind::Word(checks::is_place)),
-            ("folder", ColumnKind::Word(|text| is_object_key(text) && checks::is_place(text))),
+            // Empty for the root of the destination.
+            ("folder", ColumnKind::Word(|text| text.is_empty() || is_object_key(text) && checks::is_place(text))),
             ("passwords_sealed", ColumnKind::Sealed(checks::are_passwords)),
             ("created_at", ColumnKind::Past),
         ],
@@ -344,6 +345,7 @@ pub(super) const TABLES: &[Table] = &[
             "check_tried_at",
             "check_began_at",
             "check_position",
+            "trouble_of",
             "trouble_code",
             "trouble",
             "trouble_told_at",

@@ -49,10 +49,11 @@ impl Job for Prune {
         let (row, repository) = find(working, self.repository).await?;
         working.context.log.line(format!("Pruning the repository in \"{}\".", row.folder));
         let mut tx = services.app.store.read().await.map_err(of_store)?;
-        let (backups, _) = repositories::count_snapshots(&mut tx, row.id).await.map_err(of_store)?;
-        let is_abandoned = backups == 0 && !is_in_use(&mut tx, &row).await.map_err(of_store)?;
+        let on_record = repositories::list_snapshots(&mut tx, row.id).await.map_err(of_store)?;
+        let is_abandoned = on_record.is_empty() && !is_in_use(&mut tx, &row).await.map_err(of_store)?;
+        let on_record = on_record.into_iter().map(|row| row.locator).collect();
         drop(tx);
-        let plan = PrunePlan { repository, budget: services.settings.prune_limit, is_abandoned };
+        let plan = PrunePlan { repository, budget: services.settings.prune_limit, is_abandoned, on_record };
         let report = services.engine.prune(&plan, working.context).await?;
         self.done = Some(Done { report, began });
         Ok(())

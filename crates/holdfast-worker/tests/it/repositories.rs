@@ -250,6 +250,65 @@ on_both_engines! {
         restic(&folder, PASSWORD, &["check", "--read-data"]);
     }
 
+    async fn nothing_is_begun_or_removed_where_something_is_lost(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), random(1, 900_000)).unwrap();
+        let task = bench.repository_task(json!({})).await;
+        let first = bench.back_up(task).await;
+        let folder = bench.repository_folder(&bench.repository(task).await);
+        let before = packs(&folder);
+        // A snapshot that is away, for example because somebody restores the folder from a copy.
+        let (snapshot, away) = (bench.stored_file(&first), bench.folder.path().join("away"));
+        std::fs::rename(&snapshot, &away).unwrap();
+        let refused = bench.maintain(task, "prune").await;
+        assert_failed(&refused, "missing");
+        assert!(output(&refused).contains("Nothing was removed"), "{}", output(&refused));
+        assert_eq!(packs(&folder), before);
+        std::fs::rename(&away, &snapshot).unwrap();
+        assert_successful(&bench.maintain(task, "prune").await);
+        // The configuration: another one would come with another key.
+        std::fs::rename(folder.join("config"), &away).unwrap();
+        let keys = || std::fs::read_dir(folder.join("keys")).unwrap().count();
+        for path in [bench.source(), bench.folder.path().to_owned()] {
+            bench.user.client.put(&format!("/api/backup-tasks/{task}"), json!({"source_path": path})).await.expect(200);
+            assert_failed(&bench.run(task).await, "corrupt");
+            assert_eq!(keys(), 1);
+        }
+        std::fs::rename(&away, folder.join("config")).unwrap();
+        // Rubbish among the locks is no reason to fail, but to remove nothing.
+        let rubbish = folder.join("locks").join("ab".repeat(32));
+        std::fs::write(&rubbish, "").unwrap();
+        bench.user.client.put(&format!("/api/backup-tasks/{task}"), json!({"source_path": bench.source()})).await.expect(200);
+        bench.back_up(task).await;
+        assert_successful(&bench.verify(&first).await);
+        let refused = bench.maintain(task, "prune").await;
+        assert_failed(&refused, "locked");
+        assert!(output(&refused).contains("locks/abab"), "{}", output(&refused));
+        std::fs::remove_file(rubbish).unwrap();
+        assert_successful(&bench.maintain(task, "prune").await);
+        restic(&folder, PASSWORD, &["check", "--read-data"]);
+    }
+
+    async fn access_control_lists_come_back_and_open_nothing(app: TestApp) {
+        let bench = Bench::new(app).await;
+        let file = bench.source().join("private");
+        std::fs::write(&file, "for one other person").unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let entry = |kind: u16, rights: u16, id: u32| {
+            [&kind.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let entries = [entry(1, 6, none), entry(2, 7, 1000), entry(4, 0, none), entry(16, 7, none), entry(32, 0, none)];
+        let list = [2_u32.to_le_bytes().to_vec(), entries.concat()].concat();
+        rustix::fs::setxattr(&file, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty()).unwrap();
+        let task = bench.repository_task(json!({})).await;
+        let backup = bench.back_up(task).await;
+        let restored = bench.restore_all(&backup).await.join("private");
+        let mut found = [0; 100];
+        let length = rustix::fs::getxattr(&restored, "system.posix_acl_access", &mut found).unwrap();
+        assert_eq!(found[..length], list[..]);
+    }
+
     async fn a_lost_index_is_built_again_from_the_packs(app: TestApp) {
         let bench = Bench::new(app).await;
         SampleTree::create(&bench.source());

@@ -80,6 +80,9 @@ pub(super) async fn check(repository: &Repository, plan: &CheckPlan, context: &C
     let mut is_lacking = false;
     let bad = bad_blobs(&shared, &bad_packs);
     let (roots, unreadable) = read_roots(repository, snapshots).await?;
+    for damaged in &unreadable {
+        report.problems.push(format!("Snapshot {} cannot be read.", damaged.id));
+    }
     report.damaged.extend(unreadable);
     let trees: Vec<Id> = roots.iter().map(|(_, tree)| *tree).collect();
     if !is_whole(repository, &shared, &bad, trees, context).await? {
@@ -299,8 +302,12 @@ fn walk(
             found.paths.push(shown_short(&name_text(path)));
         }
     };
-    let mut waiting = vec![(Vec::new(), root)];
+    let (mut waiting, mut seen) = (vec![(Vec::new(), root)], HashSet::new());
     while let Some((path, tree)) = waiting.pop() {
+        // A folder that is there several times is named once.
+        if !seen.insert(tree) {
+            continue;
+        }
         let json = if is_there(BlobKind::Tree, &tree) { blobs.read(BlobKind::Tree, &tree).map(Some) } else { Ok(None) };
         let json = match json {
             Err(error) if error.code == FailureCode::Corrupt => None,

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 
 use holdfast_core::backup::{EntryKind, name_bytes, name_text};
 use holdfast_core::failure::FailureCode;
-use holdfast_repository::{BlobKind, Id, Node, NodeKind, Snapshot, Tree};
+use holdfast_repository::{Attribute, BlobKind, Id, Node, NodeKind, Snapshot, Tree};
 
 use super::blob_reader::BlobReader;
 use super::comparing::Parent;
@@ -175,6 +175,47 @@ fn reversed(mut nodes: Vec<Node>, only: Option<&[u8]>) -> Vec<Node> {
     nodes
 }
 
+/// An extended attribute as a record of a tar archive. An access control list is one that tar knows by another name,
+/// as text: it does not restore the attribute itself.
+fn record_of(attribute: &Attribute) -> (Vec<u8>, Vec<u8>) {
+    let list = match attribute.name.as_str() {
+        "system.posix_acl_access" => Some(&b"SCHILY.acl.access"[..]),
+        "system.posix_acl_default" => Some(&b"SCHILY.acl.default"[..]),
+        _ => None,
+    };
+    match list.and_then(|name| Some((name, access_list_text(&attribute.value)?))) {
+        Some((name, text)) => (name.to_vec(), text.into_bytes()),
+        None => ([b"SCHILY.xattr.", attribute.name.as_bytes()].concat(), attribute.value.clone()),
+    }
+}
+
+/// An access control list as text, from how Linux stores it: a version, and for each entry its kind, rights and id.
+/// `None` if it is none.
+fn access_list_text(stored: &[u8]) -> Option<String> {
+    const VERSION: u32 = 2;
+    let (version, entries) = stored.split_first_chunk()?;
+    let (entries, rest) = entries.as_chunks::<8>();
+    if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
+        return None;
+    }
+    let text = entries.iter().map(|[kind, kind_high, rights, rights_high, id @ ..]| {
+        let (kind, rights) = (u16::from_le_bytes([*kind, *kind_high]), u16::from_le_bytes([*rights, *rights_high]));
+        let id = u32::from_le_bytes(*id);
+        let whose = match kind {
+            0x01 => "user:".to_owned(),
+            0x02 => format!("user:{id}"),
+            0x04 => "group:".to_owned(),
+            0x08 => format!("group:{id}"),
+            0x10 => "mask:".to_owned(),
+            0x20 => "other:".to_owned(),
+            _ => return None,
+        };
+        let right = |bit: u16, letter: char| if rights & bit == 0 { '-' } else { letter };
+        Some(format!("{whose}:{}{}{}", right(4, 'r'), right(2, 'w'), right(1, 'x')))
+    });
+    text.collect::<Option<Vec<String>>>().map(|entries| entries.join(","))
+}
+
 impl Found {
     /// As a member of a tar archive. restic's sockets, and kinds that we do not know, have none.
     pub(super) fn member(&self) -> Option<Member> {
@@ -199,9 +240,6 @@ impl Found {
             (None, MemberKind::Symlink) => node.link_target.clone(),
             (None, _) => Vec::new(),
         };
-        let record = |attribute: &holdfast_repository::Attribute| {
-            ([b"SCHILY.xattr.", attribute.name.as_bytes()].concat(), attribute.value.clone())
-        };
         Some(Member {
             link: target,
             mode: node.mode,
@@ -211,7 +249,7 @@ impl Found {
             group: node.group.clone(),
             modified: Time { seconds: node.modified.seconds, nanos: node.modified.nanos },
             size: if kind == MemberKind::File { node.size } else { 0 },
-            attributes: node.attributes.iter().map(record).collect(),
+            attributes: node.attributes.iter().map(record_of).collect(),
             ..Member::new(&below(path), kind)
         })
     }
@@ -319,5 +357,36 @@ pub(super) struct OwnedContent {
 impl Read for OwnedContent {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.chunks.read(&mut self.blobs, buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_control_lists_become_text() {
+        let entry = |kind: u16, rights: u16, id: u32| {
+            [&kind.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let entries = [
+            entry(1, 6, none),
+            entry(2, 7, 1000),
+            entry(4, 0, none),
+            entry(8, 5, 33),
+            entry(0x10, 7, none),
+            entry(0x20, 0, none),
+        ];
+        let stored = [2_u32.to_le_bytes().to_vec(), entries.concat()].concat();
+        let text = "user::rw-,user:1000:rwx,group::---,group:33:r-x,mask::rwx,other::---";
+        assert_eq!(access_list_text(&stored).as_deref(), Some(text));
+        let attribute = Attribute { name: "system.posix_acl_default".to_owned(), value: stored.clone() };
+        assert_eq!(record_of(&attribute), (b"SCHILY.acl.default".to_vec(), text.as_bytes().to_vec()));
+        for wrong in [&stored[..stored.len() - 1], &[1, 0, 0, 0], &[2, 0], &[]] {
+            assert_eq!(access_list_text(wrong), None);
+        }
+        let other = Attribute { name: "user.note".to_owned(), value: b"x".to_vec() };
+        assert_eq!(record_of(&other), (b"SCHILY.xattr.user.note".to_vec(), b"x".to_vec()));
     }
 }

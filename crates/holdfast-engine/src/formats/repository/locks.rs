@@ -203,7 +203,15 @@ impl Holder {
 /// Another lock that cannot be held at the same time. Removes those that lost runs of this installation have left.
 async fn find_conflict(repository: &Repository, lock: &Lock, holder: &Holder, own: Option<Id>) -> Result<Option<Lock>> {
     let (mut conflict, now) = (None, holder.now.now());
-    for (id, other) in read_locks(repository).await?.into_iter().filter(|(id, _)| Some(*id) != own) {
+    let Locks { known, unreadable } = read_locks(repository).await?;
+    if let Some(id) = unreadable.first().filter(|_| lock.exclusive) {
+        let message = format!(
+            "The file locks/{id} of the repository is not a lock that can be read, so that it is not known whether \
+             another program uses the repository. If none does, remove this file."
+        );
+        return Err(EngineError::new(FailureCode::Locked, message));
+    }
+    for (id, other) in known.into_iter().filter(|(id, _)| Some(*id) != own) {
         let age = u64::try_from(other.age_secs(now)).unwrap_or(0);
         // Half as much again, since its time is that of another clock.
         if other.hostname == holder.hostname && age > (holder.stale_after() * 3 / 2).as_secs() {
@@ -216,11 +224,32 @@ async fn find_conflict(repository: &Repository, lock: &Lock, holder: &Holder, ow
     Ok(conflict)
 }
 
-async fn read_locks(repository: &Repository) -> Result<Vec<(Id, Lock)>> {
-    let ids = repository.place.list(FileKind::Lock).await?;
-    let found = repository.place.read_all_json(FileKind::Lock, ids, &repository.key).await?;
-    let read = |(id, json): (Id, Vec<u8>)| Ok((id, Lock::from_json(&json).map_err(super::place::of_repository)?));
-    found.into_iter().map(read).collect()
+/// The locks of a repository.
+#[derive(Default)]
+struct Locks {
+    known: Vec<(Id, Lock)>,
+    /// Files that are none: a full disk may leave an empty one. Nobody can hold such a lock.
+    unreadable: Vec<Id>,
+}
+
+async fn read_locks(repository: &Repository) -> Result<Locks> {
+    let mut locks = Locks::default();
+    for id in repository.place.list(FileKind::Lock).await? {
+        let lock = match repository.place.read_json(FileKind::Lock, &id, &repository.key).await {
+            Err(error) if error.code == FailureCode::Corrupt => None,
+            // Removed since it was listed.
+            Ok(None) => continue,
+            json => json?.and_then(|json| Lock::from_json(&json).ok()),
+        };
+        match lock {
+            Some(lock) => locks.known.push((id, lock)),
+            None => locks.unreadable.push(id),
+        }
+    }
+    for id in &locks.unreadable {
+        tracing::warn!(lock = %id, "a file among the locks of a repository is not a lock");
+    }
+    Ok(locks)
 }
 
 /// A lock that another program has.
@@ -237,7 +266,7 @@ pub struct ForeignLock {
 /// The locks of other programs. They are never removed by us.
 pub(super) async fn list_foreign(repository: &Repository, holder: &Holder) -> Result<Vec<ForeignLock>> {
     let now = holder.now.now();
-    let foreign = read_locks(repository).await?.into_iter().filter(|(_, lock)| lock.hostname != holder.hostname);
+    let foreign = read_locks(repository).await?.known.into_iter().filter(|(_, lock)| lock.hostname != holder.hostname);
     let shown = foreign.map(|(_, lock)| ForeignLock {
         age_secs: lock.age_secs(now),
         is_stale: lock.is_stale(now),

@@ -12,6 +12,9 @@ use crate::thread::on_thread;
 /// How many keys are tried with a password. Each takes a tenth of a second and 32 MiB, or more if restic wrote it.
 const MOST_KEYS: usize = 20;
 
+/// How much all keys together may have scrypt write into memory: that of restic writes a third of a gigabyte.
+const MOST_WORK_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+
 /// Who opens or creates a repository, and with what.
 pub(super) struct Opener<'a> {
     pub password: &'a Secret,
@@ -36,9 +39,9 @@ impl Repository {
         passwords: &[Secret],
         key_derivation: &KeyDerivation,
     ) -> Result<Option<Self>> {
-        let Some(mut sealed) = place.read_config().await? else { return Ok(None) };
-        let (key, _) = find_key(place, passwords, key_derivation).await?;
-        let config = Config::unseal(&mut sealed, &key).map_err(of_repository)?;
+        let Some(sealed) = place.read_config().await? else { return Ok(None) };
+        let (key, _) = find_key(place, passwords, &sealed, key_derivation).await?;
+        let config = Config::unseal(&mut sealed.clone(), &key).map_err(of_repository)?;
         Ok(Some(Self { place: place.clone(), key, config }))
     }
 
@@ -50,7 +53,8 @@ impl Repository {
         if !is_refused || opener.earlier_passwords.is_empty() {
             return opened;
         }
-        let (key, name) = find_key(place, opener.earlier_passwords, opener.key_derivation).await?;
+        let Some(sealed) = place.read_config().await? else { return Ok(None) };
+        let (key, name) = find_key(place, opener.earlier_passwords, &sealed, opener.key_derivation).await?;
         write_key(place, &key, opener).await?;
         place.remove(FileKind::Key, &name).await?;
         Self::open(place, password, opener.key_derivation).await
@@ -58,6 +62,18 @@ impl Repository {
 
     /// Creates a repository with one key. The configuration is written last: without it there is no repository.
     pub(super) async fn create(place: &Place, opener: &Opener<'_>) -> Result<Self> {
+        // What is there may be all that is left of the backups, and another key would make it useless.
+        for kind in [FileKind::Snapshot, FileKind::Index, FileKind::Pack] {
+            if !place.list(kind).await?.is_empty() {
+                let message = "The repository has lost its configuration, the file config. Put back a copy of it, or set \
+                               another folder for the task to begin a new repository.";
+                return Err(EngineError::corrupt(message));
+            }
+        }
+        // A run that was lost while it created the repository may have left a key.
+        for id in place.list(FileKind::Key).await? {
+            place.remove(FileKind::Key, &id).await?;
+        }
         let (key, config) = (Key::random(), Config::random());
         write_key(place, &key, opener).await?;
         place.write_config(config.seal(&key).map_err(of_repository)?).await?;
@@ -79,22 +95,40 @@ async fn write_key(place: &Place, key: &Key, opener: &Opener<'_>) -> Result<()> 
     place.write(FileKind::Key, &Id::of(&file), file.into()).await
 }
 
-/// The master key, from the first key file that one of the passwords opens, and the name of that.
-async fn find_key(place: &Place, passwords: &[Secret], key_derivation: &KeyDerivation) -> Result<(Key, Id)> {
+/// The master key that opens the configuration, from a key file that one of the passwords opens, and the name of that.
+async fn find_key(
+    place: &Place,
+    passwords: &[Secret],
+    config: &[u8],
+    key_derivation: &KeyDerivation,
+) -> Result<(Key, Id)> {
     let mut files = Vec::new();
     for name in place.list(FileKind::Key).await?.into_iter().take(MOST_KEYS) {
-        files.extend(place.read(FileKind::Key, &name).await?.map(|json| (name, json)));
+        match place.read(FileKind::Key, &name).await {
+            // Too long to be a key.
+            Err(error) if error.code == FailureCode::Corrupt => {}
+            json => files.extend(json?.map(|json| (name, json))),
+        }
     }
-    let mut refused = None;
+    let (mut refused, mut work) = (None, 0_u64);
     for password in passwords {
         for (name, json) in &files {
+            // Others wait for their turn meanwhile.
+            work = work.saturating_add(KeyFile::from_json(json).map_or(0, |file| file.work_bytes()));
+            if work > MOST_WORK_BYTES {
+                let message = "The keys of the repository ask for more work than any repository needs.";
+                return Err(EngineError::new(FailureCode::NotSupported, message));
+            }
             let (json, password, key_derivation) = (json.clone(), password.clone(), key_derivation.clone());
             let opened = on_thread(move || {
                 let file = KeyFile::from_json(&json);
                 Ok(file.and_then(|file| key_derivation.take(|| file.open(&password))))
             });
             match opened.await? {
-                Ok(key) => return Ok((key, *name)),
+                Ok(key) => match Config::unseal(&mut config.to_vec(), &key) {
+                    Ok(_) => return Ok((key, *name)),
+                    Err(error) => refused = Some(error),
+                },
                 // Another password, or a file that something else has damaged; one of the others may open.
                 Err(error) => {
                     refused = Some(refused.filter(|known| *known == RepositoryError::WrongPassword).unwrap_or(error));

@@ -13,8 +13,12 @@ use crate::error::{EngineError, Result};
 
 /// How many small files are read at the same time.
 const AT_ONCE: usize = 8;
-/// The longest file that is read as a whole: many times what an index with the most blobs has.
-const FILE_BYTES: u64 = 256 * 1024 * 1024;
+/// The longest pack or index that is read as a whole: many times what either has.
+const LONG_BYTES: u64 = 256 * 1024 * 1024;
+/// The longest snapshot: its excludes and paths may be many.
+const SNAPSHOT_BYTES: u64 = 16 * 1024 * 1024;
+/// The longest of the other files, which have less than a kilobyte.
+const SHORT_BYTES: u64 = 64 * 1024;
 /// How many files of one kind a repository may have. Ten terabytes are less than a million packs.
 const MOST_FILES: usize = 4_000_000;
 
@@ -29,6 +33,14 @@ pub(super) enum FileKind {
 }
 
 impl FileKind {
+    const fn most_bytes(self) -> u64 {
+        match self {
+            Self::Index | Self::Pack => LONG_BYTES,
+            Self::Snapshot => SNAPSHOT_BYTES,
+            Self::Key | Self::Lock => SHORT_BYTES,
+        }
+    }
+
     const fn folder(self) -> &'static str {
         match self {
             Self::Index => "index/",
@@ -69,7 +81,7 @@ impl Place {
 
     /// The configuration as it is stored; `None` if there is no repository.
     pub(super) async fn read_config(&self) -> Result<Option<Vec<u8>>> {
-        self.read_key(&self.config_key()).await
+        self.read_key(&self.config_key(), SHORT_BYTES).await
     }
 
     /// Removes the configuration: there is no repository any more.
@@ -95,7 +107,7 @@ impl Place {
 
     /// Reads a file as it is stored; `None` if it is not there.
     pub(super) async fn read(&self, kind: FileKind, id: &Id) -> Result<Option<Vec<u8>>> {
-        self.read_key(&self.key_of(kind, id)).await
+        self.read_key(&self.key_of(kind, id), kind.most_bytes()).await
     }
 
     /// Reads and opens a file of JSON; `None` if it is not there.
@@ -115,9 +127,9 @@ impl Place {
             .await
     }
 
-    async fn read_key(&self, key: &str) -> Result<Option<Vec<u8>>> {
+    async fn read_key(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let Some(stat) = self.store.stat(key).await? else { return Ok(None) };
-        if stat.size > FILE_BYTES {
+        if stat.size > most {
             let message = format!("{key} has {} bytes, more than such a file can have.", stat.size);
             return Err(EngineError::corrupt(message));
         }

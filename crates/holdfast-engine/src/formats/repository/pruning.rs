@@ -87,6 +87,10 @@ pub(super) async fn prune(
     let Decision { unused, repack, mut report } = decision;
     report.snapshots = used.snapshots;
     let all_bytes = index.all_bytes();
+    // First what nobody needs, which may make the room for what is written again.
+    let useless: HashSet<Id> = unused.iter().copied().chain(missing).collect();
+    repository.replace_indexes(&useless, &[], IndexFile::default(), (lock, context)).await?;
+    report.removed_packs = remove_packs(repository, &index, &useless, (lock, context)).await?;
     let repacked = repack_all(repository, (&index, &used.is_used), repack, (started, budget), context).await?;
     let old_bytes: u64 = repacked.packs.iter().chain(&unused).map(|pack| index.blob_bytes(pack)).sum();
     report.freed_bytes = old_bytes.saturating_sub(repacked.written_bytes);
@@ -94,10 +98,30 @@ pub(super) async fn prune(
     report.repacked_packs = repacked.packs.len() as u64;
     report.stored_bytes = (all_bytes + repacked.written_bytes).saturating_sub(old_bytes);
     report.is_partial = repacked.is_partial;
-    let gone: HashSet<Id> = repacked.packs.into_iter().chain(unused).chain(missing).collect();
+    if repacked.packs.is_empty() {
+        return Ok(report);
+    }
+    let gone: HashSet<Id> = repacked.packs.into_iter().collect();
     repository.replace_indexes(&gone, &[], repacked.index, (lock, context)).await?;
-    report.removed_packs = remove_packs(repository, &index, &gone, (lock, context)).await?;
+    let expected: HashSet<Id> = gone.union(&useless).copied().collect();
+    report.removed_packs += remove_packs(repository, &index, &expected, (lock, context)).await?;
     Ok(report)
+}
+
+/// Refuses a repository that lacks the snapshot of a backup on record: what it needs would be removed, and could not be
+/// restored even if the snapshot came back.
+pub(super) async fn confirm_snapshots(repository: &Repository, on_record: &[String]) -> Result<()> {
+    let place = &repository.place;
+    let there = place.list(FileKind::Snapshot).await?;
+    let there: HashSet<String> = there.iter().map(|id| place.key_of(FileKind::Snapshot, id)).collect();
+    let gone: Vec<&String> = on_record.iter().filter(|locator| !there.contains(*locator)).collect();
+    let Some(first) = gone.first() else { return Ok(()) };
+    let count = gone.len();
+    let message = format!(
+        "Nothing was removed: the snapshots of {count} backups on record are gone from the repository, such as {first}. \
+         Put them back, or delete these backups; then the repository can be pruned."
+    );
+    Err(EngineError::new(FailureCode::Missing, message))
 }
 
 /// Removes a repository without snapshots, whose packs are gone already. Without its configuration it is none.
@@ -126,7 +150,12 @@ async fn find_used(repository: &Repository, index: SharedIndex, context: &Contex
     let mut roots = Vec::with_capacity(snapshots.len());
     for id in snapshots {
         // One that was removed since it was listed needs nothing any more.
-        roots.extend(repository.find_snapshot(&id).await?.map(|snapshot| snapshot.tree));
+        let found = repository.find_snapshot(&id).await.map_err(|error| {
+            let message =
+                format!("Snapshot {id} cannot be read, so that it is not known what it needs. {}", error.message);
+            error.reworded(message)
+        });
+        roots.extend(found?.map(|snapshot| snapshot.tree));
     }
     let mut blobs = BlobReader::new(repository.clone(), index.clone(), context.cancel.clone());
     on_thread(move || {
@@ -210,70 +239,95 @@ struct Repacked {
     index: IndexFile,
     written_bytes: u64,
     is_partial: bool,
+    /// The new ones.
+    written: Vec<Id>,
 }
 
 /// Writes the used blobs of these packs into new ones, as far as there is time. Each blob is checked on the way.
+/// If that fails, the new packs that no index lists are removed again.
 async fn repack_all(
     repository: &Repository,
-    (index, is_used): (&Arc<MasterIndex>, &[bool]),
+    blobs: (&Arc<MasterIndex>, &[bool]),
     packs: Vec<Id>,
-    (started, budget): (Instant, Duration),
+    time: (Instant, Duration),
     context: &Context,
 ) -> Result<Repacked> {
     let mut repacked = Repacked::default();
-    if packs.is_empty() {
-        return Ok(repacked);
-    }
-    let wanted: HashSet<Id> = packs.iter().copied().collect();
-    let mut of_pack: HashMap<Id, Vec<PackedBlob>> = HashMap::new();
-    for position in (0..is_used.len()).filter(|position| is_used[*position]) {
-        if let Some(Location { pack, blob }) = index.at(position).filter(|location| wanted.contains(&location.pack)) {
-            of_pack.entry(pack).or_default().push(blob);
+    let Err(error) = repacked.add_all(repository, blobs, packs, time, context).await else { return Ok(repacked) };
+    for pack in repacked.written {
+        if let Err(error) = repository.place.remove(FileKind::Pack, &pack).await {
+            context.log.line(format!("Pack {pack}, which is not needed, could not be removed: {error}"));
         }
     }
-    let mut open: HashMap<BlobKind, PackBuilder> = HashMap::new();
-    for pack in packs {
-        if context.cancel.is_cancelled() {
-            return Err(EngineError::cancelled());
-        }
-        if started.elapsed() > budget {
-            context.log.line("The time for pruning is over; the rest follows the next time.");
-            repacked.is_partial = true;
-            break;
-        }
-        let mut blobs = of_pack.remove(&pack).unwrap_or_default();
-        blobs.sort_by_key(|blob| blob.offset);
-        for blob in blobs {
-            let range = u64::from(blob.offset)..u64::from(blob.offset) + u64::from(blob.length);
-            let stored: Vec<u8> = repository.place.read_range(&pack, range).await?.into();
-            let mut checked = stored.clone();
-            let opened = blob.open(&mut checked, &repository.key);
-            opened
-                .map_err(|error| EngineError::corrupt(format!("Pack {pack} of the repository is damaged. {error}")))?;
-            let builder = open.entry(blob.kind).or_default();
-            builder.add(&blob.sealed(stored)).map_err(of_repository)?;
-            if builder.len() >= PACK_BYTES {
-                let full = std::mem::take(builder);
-                repacked.store(repository, full).await?;
-            }
-        }
-        repacked.packs.push(pack);
-    }
-    for (_, rest) in open {
-        if !rest.is_empty() {
-            repacked.store(repository, rest).await?;
-        }
-    }
-    Ok(repacked)
+    Err(error)
 }
 
 impl Repacked {
+    async fn add_all(
+        &mut self,
+        repository: &Repository,
+        (index, is_used): (&Arc<MasterIndex>, &[bool]),
+        packs: Vec<Id>,
+        (started, budget): (Instant, Duration),
+        context: &Context,
+    ) -> Result<()> {
+        if packs.is_empty() {
+            return Ok(());
+        }
+        let wanted: HashSet<Id> = packs.iter().copied().collect();
+        let mut of_pack: HashMap<Id, Vec<PackedBlob>> = HashMap::new();
+        for position in (0..is_used.len()).filter(|position| is_used[*position]) {
+            if let Some(Location { pack, blob }) = index.at(position).filter(|location| wanted.contains(&location.pack))
+            {
+                of_pack.entry(pack).or_default().push(blob);
+            }
+        }
+        let mut open: HashMap<BlobKind, PackBuilder> = HashMap::new();
+        for pack in packs {
+            if context.cancel.is_cancelled() {
+                return Err(EngineError::cancelled());
+            }
+            if started.elapsed() > budget {
+                context.log.line("The time for pruning is over; the rest follows the next time.");
+                self.is_partial = true;
+                break;
+            }
+            let mut blobs = of_pack.remove(&pack).unwrap_or_default();
+            blobs.sort_by_key(|blob| blob.offset);
+            for blob in blobs {
+                let range = u64::from(blob.offset)..u64::from(blob.offset) + u64::from(blob.length);
+                let stored: Vec<u8> = repository.place.read_range(&pack, range).await?.into();
+                let mut checked = stored.clone();
+                let opened = blob.open(&mut checked, &repository.key);
+                opened.map_err(|error| {
+                    EngineError::corrupt(format!("Pack {pack} of the repository is damaged. {error}"))
+                })?;
+                let builder = open.entry(blob.kind).or_default();
+                builder.add(&blob.sealed(stored)).map_err(of_repository)?;
+                if builder.len() >= PACK_BYTES {
+                    let full = std::mem::take(builder);
+                    self.store(repository, full).await?;
+                }
+            }
+            self.packs.push(pack);
+        }
+        for (_, rest) in open {
+            if !rest.is_empty() {
+                self.store(repository, rest).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn store(&mut self, repository: &Repository, pack: PackBuilder) -> Result<()> {
         self.written_bytes += pack.len() as u64;
         let (id, bytes, blobs) = pack.finish(&repository.key).map_err(of_repository)?;
         repository.place.write(FileKind::Pack, &id, bytes.into()).await?;
+        self.written.push(id);
         if let Some(full) = self.index.add(id, &blobs) {
             repository.place.write_json(FileKind::Index, &full, &repository.key).await?;
+            // They are in the index now, as well as the old ones.
+            self.written.clear();
         }
         Ok(())
     }
