@@ -223,7 +223,7 @@ pub(crate) async fn send_named(
     lines.retain(|line| !line.starts_with(FOLDER));
     tell_mounts(&mut lines, source, context);
     warn_of_missing_attributes(&mut lines, flavour, context);
-    let gone = lines.extract_if(.., |line| is_gone(line)).map(|line| context.log.warn(line)).count();
+    let gone = lines.extract_if(.., |line| listing::is_gone(line)).map(|line| context.log.warn(line)).count();
     // These alone would not make tar fail.
     lines.extract_if(.., |line| has_changed(line)).for_each(|line| context.log.warn(line));
     let has_other_errors = lines.iter().any(|line| !is_end_note(line));
@@ -401,7 +401,7 @@ async fn read_again(
     let input = input_of(names(&rest));
     let Read { exit, mut lines, .. } = read(connection, process, input, settings, context, sink, None).await?;
     // Files that are gone by now are named later, when they turn out to be missing from the archive.
-    lines.retain(|line| !is_gone(line) && !is_end_note(line));
+    lines.retain(|line| !listing::is_gone(line) && !is_end_note(line));
     match exit.status {
         Some(2) if lines.is_empty() && exit.signal.is_none() => Ok(()),
         _ => judge(source, &exit, &lines, true, context),
@@ -504,11 +504,6 @@ fn flavour_of(line: &str) -> Option<Flavour> {
         "other" => Some(Flavour::Other),
         _ => None,
     }
-}
-
-/// Whether a tool says that a file went away. What it says comes last; the name before it may contain anything.
-pub(super) fn is_gone(line: &str) -> bool {
-    line.ends_with(": No such file or directory")
 }
 
 /// Whether GNU tar says that a file changed or went away while it was read, which is no failure.

@@ -167,6 +167,11 @@ pub(crate) async fn list(
     }
 }
 
+/// Whether a tool says that a file went away. What it says comes last; the name before it may contain anything.
+pub(super) fn is_gone(line: &str) -> bool {
+    line.ends_with(": No such file or directory")
+}
+
 fn judge(exit: &Exit, mut lines: Vec<String>, has_started: bool, context: &Context) -> Result<Listing> {
     const FOLDER: &str = "holdfast: folder ";
     // Whatever else is wrong with the source, reading it tells best.
@@ -180,7 +185,7 @@ fn judge(exit: &Exit, mut lines: Vec<String>, has_started: bool, context: &Conte
     let began = began.and_then(|line| line.trim_start_matches(NOW).trim().parse().ok());
     let Some(began) = began else { return Ok(Listing::Unavailable) };
     // What went away while it was listed is not in the backup, as if it had gone before.
-    lines.retain(|line| !super::files::is_gone(line));
+    lines.retain(|line| !is_gone(line));
     match lines.first() {
         None if exit.success() => Ok(Listing::Complete { began }),
         None => Ok(Listing::Complete { began }),
