@@ -468,7 +468,8 @@ def backups(driver, task, run, server):
 def repository(driver, task):
     driver.call("get_backup_tasks_id_repository", 404, id=task)
     driver.call("post_backup_tasks_id_repository_prune", 409, id=task)
-    body = models.TaskBodyUpdate(format_=models.TaskBodyUpdateFormat.REPOSITORY, encryption_password="correct horse")
+    repository = models.TaskBodyUpdateFormatType0.REPOSITORY
+    body = models.TaskBodyUpdate(format_=repository, encryption_password="correct horse")
     driver.data("patch_backup_tasks_id", id=task, body=body)
     driver.succeeded(driver.queue("post_backup_tasks_id_run", id=task))
     found = driver.data("get_backup_tasks_id_repository", id=task)
