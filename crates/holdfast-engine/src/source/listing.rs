@@ -5,7 +5,7 @@ use bytes::Bytes;
 use holdfast_core::source::FilesSource;
 use tokio::sync::mpsc;
 
-use super::patterns::Exclusion;
+use super::patterns::{Exclusion, Pattern, patterns};
 use crate::archive::tar::Time;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -19,7 +19,8 @@ const NOW: &str = "holdfast: now ";
 /// Kind, size, times of the last change of content and of anything, inode, device, links, and the path.
 const FORMAT: &str = "%y %s %T@ %C@ %i %D %n %P\\0";
 
-/// Follows `files::ENTER`. The second argument says whether to stay on one file system. Exits with 95 if the server
+/// Follows `files::ENTER`. The second argument says whether to stay on one file system, the third how to print an entry,
+/// and those after it, as an expression of find's, what not to enter. Exits with 95 if the server
 /// cannot list, or if the source is not a folder.
 const LIST: &str = r#"
 [ "$m" = . ] || exit 95
@@ -29,10 +30,10 @@ t=$(date +%s) || exit 95
 echo "holdfast: folder $(printf %s "$(pwd -P)" | tr '\n\r' '??')" >&2
 echo "holdfast: now $t" >&2
 o=; [ -z "$2" ] || o=-xdev
-if [ "$(pwd -P)" = / ]; then
-  exec find . $o \( -path ./proc -o -path ./sys -o -path ./dev -o -path ./run \) -prune -o -printf "$3"
-fi
-exec find . $o -printf "$3"
+f=$3; shift 3
+[ "$(pwd -P)" != / ] || set -- -path ./proc -o -path ./sys -o -path ./dev -o -path ./run ${1+-o} "$@"
+[ $# -gt 0 ] || exec find . $o -printf "$f"
+exec find . $o \( ! -path . \( "$@" \) -prune \) -o -printf "$f"
 "#;
 
 /// An entry of the listing.
@@ -143,7 +144,10 @@ pub(crate) async fn list(
     pieces: mpsc::Sender<Bytes>,
 ) -> Result<Listing> {
     let mount = if source.one_file_system { "yes" } else { "" };
-    let script = Script::new(&format!("{enter}{LIST}"), &[&source.path, mount, FORMAT]);
+    let unwanted = not_entered(&patterns(source));
+    let mut words = vec![source.path.as_str(), mount, FORMAT];
+    words.extend(unwanted.iter().map(String::as_str));
+    let script = Script::new(&format!("{enter}{LIST}"), &words);
     let process = match script.start(connection).await {
         Err(SshError::ExecRefused) => return Ok(Listing::Unavailable),
         process => process?,
@@ -167,6 +171,25 @@ pub(crate) async fn list(
     }
 }
 
+/// What find need not enter, as an expression: it may be large, or unreadable. What it prints is compared with all
+/// patterns, so only those are used that certainly mean the same to find.
+fn not_entered(patterns: &[Pattern]) -> Vec<String> {
+    let is_plain = |text: &str, special: &[char]| !text.contains(special);
+    let mut words: Vec<String> = Vec::new();
+    for pattern in patterns {
+        let (test, text) = match pattern {
+            Pattern::Name(name) if is_plain(name, &['?', '[', '\\']) => ("-name", name.clone()),
+            Pattern::Path(path) if is_plain(path, &['*', '?', '[', '\\']) => ("-path", format!("./{path}")),
+            Pattern::Name(_) | Pattern::Path(_) => continue,
+        };
+        if !words.is_empty() {
+            words.push("-o".to_owned());
+        }
+        words.extend([test.to_owned(), text]);
+    }
+    words
+}
+
 /// Whether a tool says that a file went away. What it says comes last; the name before it may contain anything.
 pub(super) fn is_gone(line: &str) -> bool {
     line.ends_with(": No such file or directory")
@@ -187,7 +210,6 @@ fn judge(exit: &Exit, mut lines: Vec<String>, has_started: bool, context: &Conte
     // What went away while it was listed is not in the backup, as if it had gone before.
     lines.retain(|line| !is_gone(line));
     match lines.first() {
-        None if exit.success() => Ok(Listing::Complete { began }),
         None => Ok(Listing::Complete { began }),
         Some(first) => {
             let more = if lines.len() > 1 { format!(" (and {} more)", lines.len() - 1) } else { String::new() };
@@ -237,6 +259,22 @@ mod tests {
             ["a", "cache", "cache/x", "cached", "b/cache", "b/cache/y", "x.log"].into_iter().map(line).collect();
         let found = read(text.as_bytes(), &["cache", "*.log"], 10).unwrap();
         assert_eq!(found.iter().map(|listed| &*listed.path).collect::<Vec<_>>(), [&b"a"[..], b"cached"]);
+    }
+
+    #[test]
+    fn find_does_not_enter_what_is_certainly_excluded() {
+        let of = |excluded: &[&str]| {
+            let excluded = excluded.iter().map(|text| (*text).to_owned()).collect();
+            let source = FilesSource { path: "/srv".to_owned(), excluded, one_file_system: false };
+            not_entered(&patterns(&source)).join(" ")
+        };
+        assert_eq!(
+            of(&["cache", "*.log", "/srv/a/b", "c/d/"]),
+            "-name cache -o -name *.log -o -path ./a/b -o -path ./c/d"
+        );
+        // Whether find takes these for the same is not certain: what it prints is compared all the same.
+        assert_eq!(of(&["a?", "[ab]", "a\\*", "x/*", "x/[y]", "*"]), "");
+        assert_eq!(of(&["-delete", "!", "$(id)"]), "-name -delete -o -name ! -o -name $(id)");
     }
 
     #[test]
