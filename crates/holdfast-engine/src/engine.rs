@@ -8,6 +8,8 @@ use tokio::sync::Semaphore;
 use crate::archive::KeyDerivation;
 use crate::destination::{self, DestinationPlan, DestinationSettings};
 use crate::error::Result;
+use crate::file_cache::CacheSettings;
+use crate::known_keys::KnownKeys;
 use crate::pool::Pool;
 use crate::remote::RemoteSettings;
 
@@ -16,6 +18,8 @@ use crate::remote::RemoteSettings;
 pub struct Settings {
     pub remote: RemoteSettings,
     pub destination: DestinationSettings,
+    /// Where local copies of files of repositories are kept; by default, none are.
+    pub cache: CacheSettings,
 }
 
 /// The memory limit for all uploads of a process together. A run takes about 30 MiB; one with the largest parts that
@@ -28,16 +32,19 @@ pub struct Engine {
     pub(crate) settings: Arc<Settings>,
     pub(crate) pool: Pool,
     pub(crate) key_derivation: KeyDerivation,
+    pub(crate) known_keys: KnownKeys,
     pub(crate) memory: Arc<Semaphore>,
 }
 
 impl Engine {
     pub fn new(settings: Settings) -> std::io::Result<Self> {
+        let key_derivation = KeyDerivation::default();
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
             settings: Arc::new(settings),
             pool: Pool::start(threads)?,
-            key_derivation: KeyDerivation::default(),
+            known_keys: KnownKeys::new(key_derivation.clone()),
+            key_derivation,
             memory: Arc::new(Semaphore::new(UPLOAD_MEMORY_BYTES / destination::PERMIT_BYTES)),
         })
     }

@@ -12,13 +12,16 @@ use crate::download::{Download, PIECE_BYTES};
 use crate::entry_scan::EntryScan;
 use crate::error::{Result, classify};
 use crate::plan::StoredBackup;
+use crate::scope::Scope;
 use crate::thread::until_dropped;
 
 impl Engine {
     /// Downloads a folder of the backup as a tar archive, terminated by an empty piece. If the backup turns out to be
     /// damaged, the download ends with an error instead.
     pub async fn download_folder(&self, backup: &StoredBackup, path: &str) -> Result<Download> {
-        let mut selection = self.choose(backup, &[path.to_owned()]).await?;
+        let choice = Choice::new(&[path.to_owned()]);
+        let backup = &StoredBackup { scope: Scope::of(&choice), ..backup.clone() };
+        let mut selection = self.choose(backup, choice).await?;
         let (stop, guard) = until_dropped();
         let (context, _lines) = Context::new(stop);
         let mut reader = self.open_plain(backup, &context).await?;
@@ -39,8 +42,7 @@ impl Engine {
     }
 
     /// The entries that these paths select, for a download: nothing can be in their way.
-    async fn choose(&self, backup: &StoredBackup, entries: &[String]) -> Result<Selection> {
-        let choice = Choice::new(entries);
+    async fn choose(&self, backup: &StoredBackup, choice: Choice) -> Result<Selection> {
         let scan = EntryScan::new(choice.clone(), None);
         let scanned = self.visit(backup, scan, EntryScan::visit).await?;
         let links = scanned.finish()?.links;

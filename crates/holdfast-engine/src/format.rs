@@ -33,7 +33,8 @@ pub(crate) trait BackupFormat: Send + Sync {
         store: Arc<dyn BlobStore>,
     ) -> Result<Box<dyn BackupWriter>>;
 
-    /// Opens all of a backup for reading, with progress towards its size. Reports a wrong password.
+    /// Opens a backup for reading, with progress towards its size. Entries that are not in its scope may be left out, here
+    /// and where entries are visited. Reports a wrong password.
     async fn open_plain(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<PlainReader>;
 
     /// Opens a backup to list its entries or to read single files, until `stop` is cancelled. Reports a wrong password.

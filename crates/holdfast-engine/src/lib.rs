@@ -13,12 +13,14 @@ mod engine;
 mod entry_scan;
 mod error;
 mod extract;
+mod file_cache;
 mod folder_download;
 mod format;
 mod formats;
 mod free_space;
 #[doc(hidden)]
 pub mod fuzzing;
+mod known_keys;
 mod mysql;
 mod objects;
 mod plan;
@@ -29,6 +31,7 @@ mod progress;
 mod remote;
 mod repositories;
 mod restore;
+mod scope;
 pub mod sealed_document;
 mod server;
 pub mod sftp;
@@ -46,6 +49,7 @@ pub use egress::Egress;
 pub use engine::{Engine, Settings};
 pub use error::{EngineError, Result};
 pub use extract::{decrypt, extract};
+pub use file_cache::CacheSettings;
 pub use formats::repository::{CheckReport, DamagedSnapshot, ForeignLock, PruneReport};
 pub use free_space::FreeSpace;
 pub use plan::{
@@ -55,3 +59,4 @@ pub use plan::{
 pub use probe::Probe;
 pub use progress::{Counts, Progress};
 pub use remote::{RemoteSettings, Server};
+pub use scope::Scope;

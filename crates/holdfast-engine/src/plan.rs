@@ -15,6 +15,7 @@ use holdfast_core::{Secret, Timestamp};
 use crate::archive::Counted;
 use crate::destination::{DestinationPlan, VerifiedBlocks};
 use crate::remote::Server;
+use crate::scope::Scope;
 pub use crate::source::database::{DatabasePlan, Login};
 pub use holdfast_core::source::FilesSource;
 
@@ -156,6 +157,8 @@ pub struct StoredBackup {
     /// For operations that read the backup more than once: later readings return only bytes that the first one
     /// verified.
     pub proven: Option<VerifiedBlocks>,
+    /// What of it is read.
+    pub scope: Scope,
     /// Held by every thread that reads the backup until the thread ends, such as a permit from a limit on concurrent
     /// readers.
     pub hold: Option<Arc<dyn Any + Send + Sync>>,

@@ -1,7 +1,6 @@
 //! Indexes: which blobs are in which packs. The files of a repository, and all of them together in memory.
 
-use std::collections::HashMap;
-use std::ops::Range;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -98,18 +97,37 @@ impl Entry {
     }
 }
 
-/// All indexes of a repository.
-#[derive(Default)]
+/// All indexes of a repository. Entries are kept in one list for each first byte of their ids, so that growing never
+/// copies all of them at once.
 pub struct MasterIndex {
     packs: Vec<Id>,
     /// Where the last blob of each pack ends.
     ends: Vec<u32>,
     numbers: HashMap<Id, u32>,
-    /// Sorted by id and kind.
-    entries: Vec<Entry>,
-    /// Where the entries begin whose ids begin with these sixteen bits.
+    /// Sorted by id and kind. A blob that is in several packs has several entries.
+    lists: Vec<Vec<Entry>>,
+    /// How many entries there are before those whose ids begin with these sixteen bits.
     starts: Vec<u32>,
+    /// What was added since the lists were sorted.
     added: HashMap<(Id, BlobKind), Entry>,
+}
+
+/// How many blobs may be added before they are sorted in; from so many on, this share of what is sorted. Each takes
+/// three times the memory of a sorted one.
+const MOST_ADDED: usize = 64 * 1024;
+const ADDED_SHARE: usize = 16;
+
+impl Default for MasterIndex {
+    fn default() -> Self {
+        Self {
+            packs: Vec::new(),
+            ends: Vec::new(),
+            numbers: HashMap::new(),
+            lists: vec![Vec::new(); 1 << 8],
+            starts: vec![0; (1 << 16) + 1],
+            added: HashMap::new(),
+        }
+    }
 }
 
 impl MasterIndex {
@@ -117,26 +135,31 @@ impl MasterIndex {
     pub fn load(&mut self, file: &IndexFile) -> Result<()> {
         for pack in &file.packs {
             let number = self.number(pack.id)?;
-            pack.blobs.iter().for_each(|blob| self.extend(number, blob.offset, blob.length));
-            self.entries.extend(pack.blobs.iter().map(|blob| entry(number, blob)));
+            for blob in &pack.blobs {
+                self.extend(number, blob.offset, blob.length);
+                self.lists[usize::from(blob.id.as_bytes()[0])].push(entry(number, blob));
+            }
         }
         Ok(())
     }
 
-    /// Makes what was loaded searchable. A blob that is in several packs is taken from one of them.
+    /// Makes what was loaded searchable.
     pub fn sort(&mut self) -> Result<()> {
-        self.entries.sort_unstable_by_key(|entry| (entry.key(), entry.pack, entry.offset));
-        self.entries.dedup_by_key(|entry| entry.key());
-        self.entries.shrink_to_fit();
-        if u32::try_from(self.entries.len()).is_err() {
-            return Err(RepositoryError::Unsupported("This repository has too many blobs.".to_owned()));
+        self.starts.fill(0);
+        for list in &mut self.lists {
+            // Mostly sorted already when more is added.
+            list.sort_by_key(|entry| (entry.key(), entry.pack, entry.offset));
+            // Several indexes may list the same pack.
+            list.dedup_by_key(|entry| (entry.key(), entry.pack, entry.offset));
+            for entry in list {
+                self.starts[prefix(&entry.id) + 1] += 1;
+            }
         }
-        self.starts = vec![0; (1 << 16) + 1];
-        for entry in &self.entries {
-            self.starts[prefix(&entry.id) + 1] += 1;
-        }
-        for index in 1..self.starts.len() {
-            self.starts[index] += self.starts[index - 1];
+        let mut before = 0_u32;
+        for start in &mut self.starts {
+            let too_many = || RepositoryError::Unsupported("This repository has too many blobs.".to_owned());
+            before = before.checked_add(*start).ok_or_else(too_many)?;
+            *start = before;
         }
         Ok(())
     }
@@ -148,6 +171,12 @@ impl MasterIndex {
             self.extend(number, blob.offset, blob.length);
             let entry = entry(number, &blob.into());
             self.added.entry(entry.key()).or_insert(entry);
+        }
+        if self.added.len() > MOST_ADDED.max(self.sorted_len() / ADDED_SHARE) {
+            for (_, entry) in std::mem::take(&mut self.added) {
+                self.lists[usize::from(entry.id.as_bytes()[0])].push(entry);
+            }
+            self.sort()?;
         }
         Ok(())
     }
@@ -171,23 +200,20 @@ impl MasterIndex {
     }
 
     pub fn contains(&self, kind: BlobKind, id: &Id) -> bool {
-        self.find(kind, id).is_some()
+        self.position(kind, id).is_some() || self.added.contains_key(&(*id, kind))
     }
 
     pub fn locate(&self, kind: BlobKind, id: &Id) -> Option<Location> {
-        self.find(kind, id).map(|entry| self.location(entry))
+        self.locations(kind, id).next()
     }
 
-    fn find(&self, kind: BlobKind, id: &Id) -> Option<&Entry> {
-        let found = self.position(kind, id).map(|index| &self.entries[index]);
-        found.or_else(|| self.added.get(&(*id, kind)))
-    }
-
-    /// The loaded entries whose ids begin as this one.
-    fn bucket(&self, id: &Id) -> Range<usize> {
-        let prefix = prefix(id);
-        let bounds = self.starts.get(prefix).zip(self.starts.get(prefix + 1));
-        bounds.map_or(0..0, |(from, until)| *from as usize..*until as usize)
+    /// All packs that have a blob: mostly one.
+    pub fn locations(&self, kind: BlobKind, id: &Id) -> impl Iterator<Item = Location> {
+        let key = (*id, kind);
+        let list = &self.lists[usize::from(id.as_bytes()[0])];
+        let sorted = &list[self.index_in_list(kind, id).unwrap_or(list.len())..];
+        let sorted = sorted.iter().take_while(move |entry| entry.key() == key);
+        sorted.chain(self.added.get(&key)).map(|entry| self.location(entry))
     }
 
     fn location(&self, entry: &Entry) -> Location {
@@ -197,20 +223,35 @@ impl MasterIndex {
         Location { pack, blob: PackedBlob { id, kind: entry.kind(), offset, length, plain_length } }
     }
 
-    /// The place of a loaded blob in the order of all; `None` if it is not there, or was added later.
+    /// Where the first entry of a blob is in the list of its first byte.
+    fn index_in_list(&self, kind: BlobKind, id: &Id) -> Option<usize> {
+        let (prefix, first) = (prefix(id), usize::from(id.as_bytes()[0]) << 8);
+        let place = |prefix: usize| (self.starts[prefix] - self.starts[first]) as usize;
+        let range = place(prefix)..place(prefix + 1);
+        let (list, key) = (&self.lists[first >> 8], (*id, kind));
+        let index = range.start + list[range.clone()].partition_point(|entry| entry.key() < key);
+        (index < range.end && list[index].key() == key).then_some(index)
+    }
+
+    /// The place of a blob in the order of all, the first if it has several; `None` if it is not there, or was just
+    /// added.
     pub fn position(&self, kind: BlobKind, id: &Id) -> Option<usize> {
-        let bucket = self.bucket(id);
-        let from = bucket.start;
-        self.entries[bucket].binary_search_by_key(&(*id, kind), Entry::key).ok().map(|index| from + index)
+        let before = self.starts[usize::from(id.as_bytes()[0]) << 8] as usize;
+        self.index_in_list(kind, id).map(|index| before + index)
     }
 
-    /// Where the blob at this place is.
-    pub fn at(&self, position: usize) -> Option<Location> {
-        self.entries.get(position).map(|entry| self.location(entry))
+    /// Everything that was loaded and sorted, in the order of the places.
+    pub fn iter(&self) -> impl Iterator<Item = Location> {
+        self.lists.iter().flatten().map(|entry| self.location(entry))
     }
 
+    fn sorted_len(&self) -> usize {
+        self.starts[1 << 16] as usize
+    }
+
+    /// How many entries there are.
     pub fn len(&self) -> usize {
-        self.entries.len() + self.added.len()
+        self.sorted_len() + self.added.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -227,8 +268,23 @@ impl MasterIndex {
         self.ends.iter().map(|end| u64::from(*end)).sum()
     }
 
-    pub fn packs(&self) -> &[Id] {
-        &self.packs
+    /// Forgets these packs, and what is in them.
+    pub fn forget(&mut self, gone: &HashSet<Id>) -> Result<()> {
+        let numbers: HashSet<u32> = gone.iter().filter_map(|pack| self.numbers.remove(pack)).collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        for number in &numbers {
+            self.ends[*number as usize] = 0;
+        }
+        for list in &mut self.lists {
+            list.retain(|entry| !numbers.contains(&(entry.pack & !TREE_BIT)));
+        }
+        self.sort()
+    }
+
+    pub fn packs(&self) -> impl ExactSizeIterator<Item = Id> {
+        self.numbers.keys().copied()
     }
 }
 
@@ -270,10 +326,11 @@ mod tests {
         let mut index = MasterIndex::default();
         assert!(!index.contains(BlobKind::Data, &many[0].id));
         index.load(&IndexFile::from_json(&json).unwrap()).unwrap();
-        // The same blob in another pack counts once.
+        // Several files may list the same pack, and several packs have the same blob.
+        index.load(&first).unwrap();
         index.load(&file(&[("third", many[..10].to_vec())])).unwrap();
         index.sort().unwrap();
-        assert_eq!((index.len(), index.packs().len()), (10_002, 3));
+        assert_eq!((index.len(), index.packs().len()), (10_012, 3));
         for blob in &many {
             let found = index.locate(BlobKind::Data, &blob.id).unwrap();
             assert_eq!((found.pack, found.blob), (Id::of(b"first"), *blob));
@@ -283,12 +340,40 @@ mod tests {
             assert_eq!(index.locate(blob.kind, &blob.id).unwrap().blob, *blob);
         }
         assert_eq!(index.blob_bytes(&Id::of(b"second")), 200);
-        let position = index.position(BlobKind::Tree, &twins[1].id).unwrap();
-        assert_eq!(index.at(position), index.locate(BlobKind::Tree, &twins[1].id));
+        assert_eq!(index.iter().count(), index.len());
+        for (place, location) in index.iter().enumerate() {
+            let Location { blob: PackedBlob { kind, id, .. }, pack } = location;
+            let first = index.position(kind, &id).unwrap();
+            assert!(first == place || pack != Id::of(b"first") && first + 1 == place, "{place}");
+        }
+        let packs =
+            |blob: &PackedBlob| index.locations(blob.kind, &blob.id).map(|found| found.pack).collect::<Vec<_>>();
+        assert_eq!(packs(&many[9]), [Id::of(b"first"), Id::of(b"third")]);
+        assert_eq!(packs(&many[10]), [Id::of(b"first")]);
         let late = blob("late", BlobKind::Tree, 0);
         assert!(!index.contains(late.kind, &late.id));
         index.add(Id::of(b"fourth"), &[late]).unwrap();
         assert_eq!(index.locate(late.kind, &late.id), Some(Location { pack: Id::of(b"fourth"), blob: late }));
+        index.forget(&HashSet::from([Id::of(b"first")])).unwrap();
+        assert!(index.contains(many[9].kind, &many[9].id) && !index.contains(many[10].kind, &many[10].id));
+        assert_eq!((index.packs().len(), index.blob_bytes(&Id::of(b"first"))), (3, 0));
+    }
+
+    #[test]
+    fn many_blobs_are_sorted_in_as_they_are_added() {
+        let mut index = MasterIndex::default();
+        let blob = |number: usize| blob(&number.to_string(), BlobKind::Data, 0);
+        let packs = 3 * MOST_ADDED / 1000;
+        for pack in 0..packs {
+            let blobs: Vec<PackedBlob> = (pack * 1000..(pack + 1) * 1000).map(blob).collect();
+            index.add(Id::of(&pack.to_le_bytes()), &blobs).unwrap();
+        }
+        assert!(index.added.len() <= MOST_ADDED && index.sorted_len() > MOST_ADDED);
+        assert_eq!(index.len(), packs * 1000);
+        for number in 0..packs * 1000 {
+            let found = index.locate(BlobKind::Data, &blob(number).id).unwrap();
+            assert_eq!(found.pack, Id::of(&(number / 1000).to_le_bytes()));
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use holdfast_core::failure::{Blame, FailureCode};
 use holdfast_core::ids::DestinationId;
 use holdfast_core::queue::Share;
 use holdfast_core::storage::Format;
-use holdfast_engine::{Engine, EngineError, Entry, StoredBackup};
+use holdfast_engine::{Engine, EngineError, Entry, Scope, StoredBackup};
 use holdfast_store::Store;
 use holdfast_store::backups::BackupRow;
 use holdfast_store::destinations::DestinationRow;
@@ -138,6 +138,7 @@ impl EngineReader {
         count: usize,
     ) -> Result<(Vec<EntryItem>, u64)> {
         let (stored, _hold) = self.looked_at_files(caller, backup).await?;
+        let stored = StoredBackup { scope: Scope::of_folder(path), ..stored };
         let mut page = FolderPage::new(skip, count, self.limits.window);
         for _ in 0..self.limits.readings {
             let start = (path.to_owned(), path.is_empty(), page);

@@ -11,7 +11,7 @@ use holdfast_core::source::SourceSpec;
 use holdfast_core::task::TaskSettings;
 use holdfast_engine::ssh::{Credential, KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, DatabasePlan, DestinationPlan, Login, Probe, RepositoryAccess, RestorePlan, Server, Source,
+    BackupPlan, DatabasePlan, DestinationPlan, Login, Probe, RepositoryAccess, RestorePlan, Scope, Server, Source,
     StoredBackup, VerifiedBlocks,
 };
 use holdfast_store::backups::{self, BackupRow};
@@ -132,6 +132,7 @@ impl Planner {
             other_passwords: passwords.collect(),
             opened_at: None,
             proven: None,
+            scope: Scope::default(),
             hold: None,
         })
     }

@@ -96,6 +96,12 @@ pub const TABLE: &[Setting] = &[
         "Days after which a repository is pruned of what removed backups have left; earlier if that is much; 0 is never",
     ),
     plain("HOLDFAST_PRUNE_MINUTES", "30", "How long a prune may take, during which backups into its repository wait"),
+    plain(
+        "HOLDFAST_CACHE_MIB",
+        "2048",
+        "Space in the data folder for copies of the indexes and folders of repositories, which save fetching them for \
+         every backup; 0 keeps none",
+    ),
     plain("HOLDFAST_CONNECT_SECS", "15", "Time limit for connecting to a server"),
     plain("HOLDFAST_STALL_SECS", "600", "How long a run may stall before it fails"),
     plain(
@@ -502,6 +508,9 @@ fn work(given: &Given<'_>) -> Result<holdfast_worker::Settings, Failure> {
     })
 }
 
+/// restic writes its locks again as often as this; after half an hour, others take one for abandoned.
+const MOST_LOCK_REFRESH: Duration = Duration::from_secs(5 * 60);
+
 /// The settings of connections to servers and destinations.
 fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     let seconds = |name: &str| given.number(name, 1, 86_400).map(|secs| Duration::from_secs(secs.into()));
@@ -510,8 +519,8 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     settings.remote.stall = seconds("HOLDFAST_STALL_SECS")?;
     settings.destination.stall = settings.remote.stall;
     // A worker that lost its run has stopped long before others take its lock for abandoned.
-    settings.destination.lock_refresh =
-        Duration::from_secs(2 * u64::from(given.number("HOLDFAST_LEASE_SECS", 5, 3600)?));
+    let lease = Duration::from_secs(given.number("HOLDFAST_LEASE_SECS", 5, 3600)?.into());
+    settings.destination.lock_refresh = (2 * lease).min(MOST_LOCK_REFRESH);
     settings.destination.retry.give_up_after = seconds("HOLDFAST_DESTINATION_RETRY_SECS")?;
     settings.destination.bytes_per_second = given.number("HOLDFAST_DESTINATION_RATE", 0, u32::MAX)?.into();
     settings.destination.egress_allow = given.networks("HOLDFAST_EGRESS_ALLOW")?;
@@ -519,6 +528,7 @@ fn engine(given: &Given<'_>) -> Result<holdfast_engine::Settings, Failure> {
     settings.remote.guards_private =
         given.parse("HOLDFAST_SSH_EGRESS_GUARD", "true or false", parse_switch)?.unwrap_or(false);
     settings.destination.ca_pem = ca_pem(given)?;
+    settings.cache.most_bytes = u64::from(given.number("HOLDFAST_CACHE_MIB", 0, 1024 * 1024)?) << 20;
     Ok(settings)
 }
 

@@ -37,6 +37,7 @@ pub async fn open_parts(settings: &Settings, migrations: Migrations) -> Result<P
     let mut engine = settings.engine.clone();
     // Not the system's temporary folder, which is often in memory.
     engine.destination.spool_folder.clone_from(&settings.data_dir);
+    engine.cache.folder = settings.data_dir.join("cache");
     let engine = Engine::new(engine)
         .map_err(|error| Failure::other(format!("cannot start the compression threads: {error}")))?;
     let folder = settings.data_dir.join("destinations");

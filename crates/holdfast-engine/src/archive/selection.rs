@@ -50,6 +50,14 @@ impl Choice {
         self.wanted.iter().find(|wanted| !found.contains(*wanted)).map(String::as_str)
     }
 
+    /// Whether an entry was requested, is below something that was, or above it.
+    pub(crate) fn has(&self, path: &str, is_dir: bool) -> bool {
+        match self.of(path, is_dir) {
+            Chosen::Yes | Chosen::Above => true,
+            Chosen::No => false,
+        }
+    }
+
     fn of(&self, path: &str, is_dir: bool) -> Chosen {
         if self.is_everything() || self.covering(path).next().is_some() {
             Chosen::Yes

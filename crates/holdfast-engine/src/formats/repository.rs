@@ -23,6 +23,7 @@ mod tests;
 
 use std::ops::Range;
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use holdfast_core::Secret;
@@ -36,7 +37,7 @@ pub use self::checking::{CheckReport, DamagedSnapshot};
 use self::entries::SnapshotReader;
 pub use self::locks::ForeignLock;
 use self::locks::{HeldLock, Holder};
-use self::opening::Repository;
+use self::opening::{Repository, Shared};
 use self::place::Place;
 pub use self::pruning::PruneReport;
 use crate::Engine;
@@ -46,6 +47,7 @@ use crate::download::Download;
 use crate::error::{EngineError, Result};
 use crate::format::{BackupFormat, BackupWriter, PlainReader, StoredEntries};
 use crate::plan::{BackupPlan, CheckPlan, PrunePlan, RepositoryAccess, StoredBackup};
+use crate::scope::Scope;
 use crate::thread::until_dropped;
 
 pub(super) struct RepositoryFormat;
@@ -62,15 +64,18 @@ impl BackupFormat for RepositoryFormat {
     }
 
     async fn open_plain(&self, engine: &Engine, backup: &StoredBackup, context: &Context) -> Result<PlainReader> {
-        context.progress.set_total(backup.plain_bytes, 0);
-        let (repository, snapshot) = find(engine, backup).await?;
+        if backup.scope.is_everything() {
+            context.progress.set_total(backup.plain_bytes, 0);
+        }
+        // What is restored or verified is read from the destination.
+        let (repository, snapshot) = find(engine, backup, Shared::of(engine)).await?;
         // What is read to its end must not be pruned meanwhile.
         let mut lock = None;
         if let Some(at) = backup.opened_at {
             let holder = Holder::new(&engine.settings.destination, at);
             lock = Some(HeldLock::acquire(&repository, &holder, false, &context.cancel).await?);
         }
-        let reader = read(repository, snapshot, &context.cancel).await?;
+        let reader = read(repository, snapshot, &backup.scope, &context.cancel).await?;
         plain::open(reader, lock, backup, context).await
     }
 
@@ -125,7 +130,8 @@ pub(crate) async fn is_at(engine: &Engine, plan: &DestinationPlan, folder: &str)
 
 /// Removes from a repository what no snapshot needs.
 pub(crate) async fn prune(engine: &Engine, plan: &PrunePlan, context: &Context) -> Result<PruneReport> {
-    let repository = match open_at(engine, &plan.repository).await {
+    // Folders are the same wherever they are read.
+    let repository = match open_at(engine, &plan.repository, Shared::with_cache(engine)).await {
         // Somebody has removed it as a whole, and nobody misses it.
         Err(error) if error.code == FailureCode::Missing && plan.is_abandoned => {
             return Ok(PruneReport { is_gone: true, ..PruneReport::default() });
@@ -150,37 +156,52 @@ pub(crate) async fn prune(engine: &Engine, plan: &PrunePlan, context: &Context) 
 
 /// Checks a repository, and repairs what can be.
 pub(crate) async fn check(engine: &Engine, plan: &CheckPlan, context: &Context) -> Result<CheckReport> {
-    let repository = open_at(engine, &plan.repository).await?;
+    let repository = open_at(engine, &plan.repository, Shared::of(engine)).await?;
     let holder = Holder::new(&engine.settings.destination, plan.repository.started_at);
     let lock = HeldLock::acquire(&repository, &holder, false, &context.cancel).await?;
     let foreign = locks::list_foreign(&repository, &holder).await;
     let checked = checking::check(&repository, plan, context).await;
     lock.release(context).await;
-    let Checked { report, repair } = checked?;
-    let report = CheckReport { locks: foreign?, ..report };
-    if repair.is_needed() {
-        let lock = HeldLock::acquire(&repository, &holder, true, &context.cancel).await?;
-        let repaired = repairing::repair(&repository, &repair, &lock, context).await;
-        lock.release(context).await;
-        repaired?;
+    let Checked { mut report, repair } = checked?;
+    report.locks = foreign?;
+    if repair.is_needed()
+        && let Err(error) = repair_now(&repository, &repair, holder, context).await
+    {
+        // What was found counts all the same.
+        report.problems.push(format!("The repository could not be repaired; the next check tries again. {error}"));
     }
     Ok(report)
 }
 
-async fn open_at(engine: &Engine, access: &RepositoryAccess) -> Result<Repository> {
+/// How long a repair waits for those who use the repository.
+const REPAIR_LIMIT: Duration = Duration::from_secs(60);
+
+async fn repair_now(
+    repository: &Repository,
+    repair: &repairing::Repair,
+    holder: Holder,
+    context: &Context,
+) -> Result<()> {
+    let lock = HeldLock::acquire(repository, &holder.within(REPAIR_LIMIT), true, &context.cancel).await?;
+    let repaired = repairing::repair(repository, repair, &lock, context).await;
+    lock.release(context).await;
+    repaired
+}
+
+async fn open_at(engine: &Engine, access: &RepositoryAccess, shared: Shared<'_>) -> Result<Repository> {
     let Opened { store, .. } = engine.settings.destination.open_known(&access.destination).await?;
     let place = Place::new(store, &access.folder);
     let gone = || EngineError::new(FailureCode::Missing, "The repository is gone from its destination.");
-    Repository::open(&place, &access.passwords, &engine.key_derivation).await?.ok_or_else(gone)
+    Repository::open(&place, &access.passwords, shared).await?.ok_or_else(gone)
 }
 
 /// Opens the snapshot of a backup to look around in it. If it is pruned meanwhile, that fails.
 async fn open(engine: &Engine, backup: &StoredBackup, stop: &CancellationToken) -> Result<SnapshotReader> {
-    let (repository, snapshot) = find(engine, backup).await?;
-    read(repository, snapshot, stop).await
+    let (repository, snapshot) = find(engine, backup, Shared::with_cache(engine)).await?;
+    read(repository, snapshot, &backup.scope, stop).await
 }
 
-async fn find(engine: &Engine, backup: &StoredBackup) -> Result<(Repository, Snapshot)> {
+async fn find(engine: &Engine, backup: &StoredBackup, shared: Shared<'_>) -> Result<(Repository, Snapshot)> {
     let (folder, id) = split_locator(&backup.locator)?;
     let Opened { store, .. } = engine.settings.destination.open_known(&backup.destination).await?;
     let place = Place::new(store, folder);
@@ -190,15 +211,20 @@ async fn find(engine: &Engine, backup: &StoredBackup) -> Result<(Repository, Sna
         let message = "A repository cannot be read without its password.";
         return Err(EngineError::new(FailureCode::WrongPassword, message));
     }
-    let repository = Repository::open(&place, &passwords, &engine.key_derivation).await?.ok_or_else(gone)?;
+    let repository = Repository::open(&place, &passwords, shared).await?.ok_or_else(gone)?;
     let snapshot = repository.find_snapshot(&id).await?.ok_or_else(gone)?;
     Ok((repository, snapshot))
 }
 
-async fn read(repository: Repository, snapshot: Snapshot, stop: &CancellationToken) -> Result<SnapshotReader> {
+async fn read(
+    repository: Repository,
+    snapshot: Snapshot,
+    scope: &Scope,
+    stop: &CancellationToken,
+) -> Result<SnapshotReader> {
     let index = repository.load_index().await?.index;
     let blobs = BlobReader::new(repository, Arc::new(RwLock::new(index)), stop.clone());
-    Ok(SnapshotReader::new(blobs, snapshot))
+    Ok(SnapshotReader::new(blobs, snapshot, scope.clone()))
 }
 
 /// The folder of the repository and the id of the snapshot: `<folder>/snapshots/<id>`.

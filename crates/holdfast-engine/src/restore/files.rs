@@ -21,6 +21,7 @@ use crate::error::{EngineError, Result};
 use crate::format::PlainReader;
 use crate::plan::{RestorePlan, RestoreReport, StoredBackup};
 use crate::remote::{self, Script, ended};
+use crate::scope::Scope;
 use crate::source::sftp::{self, FolderState, SftpTarget};
 use crate::ssh::{Connection, Exit};
 use crate::thread::on_thread;
@@ -71,6 +72,8 @@ impl Engine {
         context: &Context,
     ) -> Result<RestoreReport> {
         let choice = Choice::new(entries);
+        let backup = StoredBackup { scope: Scope::of(&choice), ..plan.backup.clone() };
+        let plan = &RestorePlan { backup, ..plan.clone() };
         let target = match self.prepare(connection, path, plan.options.dry_run, context).await {
             Err(error) if error.code == FailureCode::ToolMissing => TargetFacts {
                 state: sftp::folder_state(connection, &self.settings.remote, path, context).await?,

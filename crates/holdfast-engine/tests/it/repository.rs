@@ -14,8 +14,9 @@ use holdfast_core::retention::RetentionPolicy;
 use holdfast_core::storage::{Format, Storage};
 use holdfast_engine::ssh::{Credential, KeySeed, Target};
 use holdfast_engine::{
-    BackupPlan, BackupReport, Context, DestinationPlan, DestinationSettings, Engine, FilesSource, Journal,
-    RepositoryPlan, RestorePlan, RestoreReport, RestoreTarget, Result, Server, Settings, Source, StoredBackup,
+    BackupPlan, BackupReport, CacheSettings, CheckPlan, CheckReport, Context, DestinationPlan, DestinationSettings,
+    Engine, FilesSource, Journal, RepositoryAccess, RepositoryPlan, RestorePlan, RestoreReport, RestoreTarget, Result,
+    Scope, Server, Settings, Source, StoredBackup,
 };
 use holdfast_testkit::{Fingerprint, Ignore, SampleTree, SshServer, assert_same_but, random};
 use tokio_util::sync::CancellationToken;
@@ -48,7 +49,7 @@ struct Scene {
     password: Secret,
     earlier_passwords: Vec<Secret>,
     parent: Option<String>,
-    /// How many bytes the last backup read from the server.
+    /// How many bytes the last backup read from the server, or the last restore from the repository.
     read: AtomicU64,
 }
 
@@ -60,7 +61,8 @@ impl Scene {
         let spool_folder = folder.path().join("spool");
         let destination =
             DestinationSettings { spool_folder, lock_limit: Duration::ZERO, ..DestinationSettings::default() };
-        let engine = Engine::new(Settings { destination, ..Settings::default() }).unwrap();
+        let cache = CacheSettings { folder: folder.path().join("cache"), most_bytes: 64 * 1024 * 1024 };
+        let engine = Engine::new(Settings { destination, cache, ..Settings::default() }).unwrap();
         std::fs::create_dir(folder.path().join("source")).unwrap();
         Self {
             folder,
@@ -185,8 +187,32 @@ impl Scene {
             other_passwords: Vec::new(),
             opened_at: Some(SystemClock.now()),
             proven: None,
+            scope: Scope::default(),
             hold: None,
         }
+    }
+
+    /// The local copies of files of the repository.
+    fn copies(&self) -> Vec<PathBuf> {
+        let files = |folder: &Path| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten();
+            entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+        };
+        let repositories = files(&self.folder.path().join("cache"));
+        repositories.iter().flat_map(|folder| files(folder)).flat_map(|kind| files(&kind)).collect()
+    }
+
+    async fn check(&self, on_record: &[&BackupReport]) -> CheckReport {
+        let repository = RepositoryAccess {
+            destination: self.destination(),
+            folder: "some/folder".to_owned(),
+            passwords: vec![self.password.clone()],
+            started_at: SystemClock.now(),
+        };
+        let on_record = on_record.iter().map(|report| report.locator.clone()).collect();
+        let plan = CheckPlan { repository, position: None, one_in: 1, on_record };
+        let (context, _lines) = Context::new(CancellationToken::new());
+        self.engine.check_repository(&plan, &context).await.unwrap()
     }
 
     async fn restore(&self, report: &BackupReport, to: &Path, entries: &[&str]) -> RestoreReport {
@@ -201,7 +227,9 @@ impl Scene {
             },
         };
         let (context, _lines) = Context::new(CancellationToken::new());
-        self.engine.restore(&plan, &context).await.unwrap()
+        let report = self.engine.restore(&plan, &context).await.unwrap();
+        self.read.store(context.progress.counts().bytes_read, Ordering::Relaxed);
+        report
     }
 
     async fn verify(&self, report: &BackupReport) -> Result<()> {
@@ -488,4 +516,119 @@ async fn what_the_repository_has_lost_is_read_again_although_it_has_not_changed(
         std::fs::write(&pack, bytes).unwrap();
     }
     scene.restic(&["check", "--read-data"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_what_is_chosen_is_read() {
+    let scene = Scene::new();
+    let at = |name: &str| scene.source().join(name);
+    for folder in ["chosen/below", "other"] {
+        std::fs::create_dir_all(at(folder)).unwrap();
+    }
+    std::fs::write(at("chosen/below/small"), "small").unwrap();
+    std::fs::write(at("other/large"), random(5, 20 * 1024 * 1024)).unwrap();
+    // Which of the two is the file and which the link to it depends on the order in which tar sends them.
+    std::fs::write(at("other/twin"), random(6, 2000)).unwrap();
+    std::fs::hard_link(at("other/twin"), at("chosen/twin")).unwrap();
+    let report = scene.back_up().await;
+    let read = || scene.read.load(Ordering::Relaxed);
+    let target = scene.folder.path().join("some");
+    let restored = scene.restore(&report, &target, &["chosen"]).await;
+    assert!(read() < 100_000, "{} bytes", read());
+    assert_eq!(restored.counted.restored, 4, "two folders and two files");
+    assert_eq!(std::fs::read(target.join("chosen/twin")).unwrap(), random(6, 2000));
+    assert_eq!(std::fs::read_to_string(target.join("chosen/below/small")).unwrap(), "small");
+    assert!(!target.join("other").exists());
+    // Into a folder in use, where it is read first.
+    scene.restore(&report, &target, &["other/twin"]).await;
+    assert!(read() < 100_000, "{} bytes", read());
+    assert_eq!(std::fs::read(target.join("other/twin")).unwrap(), random(6, 2000));
+    scene.restore(&report, &target, &["chosen/twin", "other/twin", "other/large"]).await;
+    assert_eq!(std::fs::read(target.join("other/large")).unwrap(), random(5, 20 * 1024 * 1024));
+    let whole = scene.folder.path().join("whole");
+    scene.restore(&report, &whole, &[]).await;
+    assert_eq!(std::fs::metadata(whole.join("other/twin")).unwrap().nlink(), 2, "both of a pair stay one file");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_copies_save_reading_and_decide_nothing() {
+    let mut scene = Scene::new();
+    SampleTree::create(&scene.source());
+    scene.settle();
+    let first = scene.back_up().await;
+    let kept = scene.copies();
+    assert!(kept.len() >= 2, "an index and a pack with folders: {kept:?}");
+    for copy in &kept {
+        assert_eq!(std::fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    // Whatever is wrong with the copies, the backup is right.
+    type Harm = fn(&Path);
+    let flip: Harm = |copy| {
+        let mut bytes = std::fs::read(copy).unwrap();
+        bytes.iter_mut().step_by(100).for_each(|byte| *byte ^= 1);
+        std::fs::write(copy, bytes).unwrap();
+    };
+    let cut: Harm = |copy| std::fs::File::options().write(true).open(copy).unwrap().set_len(10).unwrap();
+    let remove: Harm = |copy| std::fs::remove_file(copy).unwrap();
+    let block: Harm = |copy| {
+        std::fs::remove_file(copy).unwrap();
+        std::fs::create_dir(copy).unwrap();
+    };
+    for harm in [flip, cut, remove, block] {
+        scene.copies().iter().filter(|copy| copy.is_file()).for_each(|copy| harm(copy));
+        let (again, read) = scene.back_up_after(&first).await;
+        assert_eq!(read, 0, "nothing has changed");
+        scene.verify(&again).await.unwrap();
+        scene.restic(&["check", "--read-data"]);
+    }
+    std::fs::remove_dir_all(scene.folder.path().join("cache")).unwrap();
+    let (last, _) = scene.back_up_after(&first).await;
+    assert!(!scene.copies().is_empty());
+    // A good copy does not stand for what the destination has lost.
+    for pack in scene.packs() {
+        if scene.copies().iter().any(|copy| copy.file_name() == pack.file_name()) {
+            let mut bytes = std::fs::read(&pack).unwrap();
+            bytes[0] ^= 1;
+            std::fs::write(&pack, bytes).unwrap();
+        }
+    }
+    assert_eq!(scene.verify(&last).await.unwrap_err().code, FailureCode::Corrupt);
+    let report = scene.check(&[&last]).await;
+    assert_eq!(report.damaged.len(), 6, "every snapshot: {:?}", report.problems);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_good_pack_of_two_is_enough() {
+    let scene = Scene::new();
+    SampleTree::create(&scene.source());
+    let first = scene.back_up().await;
+    let (indexes, aside) = (scene.repository().join("index"), scene.folder.path().join("aside"));
+    let old = scene.packs();
+    // Without its index everything is stored again; with it, everything is there twice.
+    std::fs::rename(&indexes, &aside).unwrap();
+    let second = scene.back_up().await;
+    for index in std::fs::read_dir(&aside).unwrap() {
+        let index = index.unwrap();
+        std::fs::copy(index.path(), indexes.join(index.file_name())).unwrap();
+    }
+    let new: Vec<PathBuf> = scene.packs().into_iter().filter(|pack| !old.contains(pack)).collect();
+    assert!(old.len() > 1 && new.len() > 1);
+    for packs in [&old, &new] {
+        let good: Vec<Vec<u8>> = packs.iter().map(|pack| std::fs::read(pack).unwrap()).collect();
+        for (pack, good) in packs.iter().zip(&good) {
+            let mut bad = good.clone();
+            bad.iter_mut().step_by(50).for_each(|byte| *byte ^= 1);
+            std::fs::write(pack, bad).unwrap();
+        }
+        scene.verify(&first).await.unwrap();
+        scene.verify(&second).await.unwrap();
+        packs.iter().zip(good).for_each(|(pack, good)| std::fs::write(pack, good).unwrap());
+    }
+    // A check names the bad packs and takes them out, and no backup is damaged.
+    std::fs::write(&new[0], b"rubbish").unwrap();
+    let report = scene.check(&[&first, &second]).await;
+    assert_eq!((report.problems.len(), report.damaged.len()), (1, 0), "{:?}", report.problems);
+    let report = scene.check(&[&first, &second]).await;
+    assert_eq!((report.problems, report.damaged), (Vec::new(), Vec::new()));
+    scene.verify(&second).await.unwrap();
 }

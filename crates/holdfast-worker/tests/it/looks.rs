@@ -10,7 +10,7 @@ use holdfast_core::ids::{BackupId, ServerId, TaskId};
 use holdfast_core::input::{Field, Input};
 use holdfast_core::probe::Answer;
 use holdfast_core::task_health::TaskHealth;
-use holdfast_engine::{DestinationPlan, StoredBackup};
+use holdfast_engine::{DestinationPlan, Scope, StoredBackup};
 use holdfast_store::tasks::TaskFilter;
 use holdfast_testkit::{Engine, PASSWORD, Settings, TestApp, on_both_engines};
 use holdfast_worker::Window;
@@ -248,6 +248,7 @@ fn stored(bench: &Bench, backup: &serde_json::Value) -> StoredBackup {
         other_passwords: Vec::new(),
         opened_at: None,
         proven: None,
+        scope: Scope::default(),
         hold: None,
     }
 }

@@ -65,13 +65,14 @@ pub(super) struct Checked {
 }
 
 pub(super) async fn check(repository: &Repository, plan: &CheckPlan, context: &Context) -> Result<Checked> {
-    let LoadedIndex { index, missing, unlisted, damaged } = repository.load_index().await?;
+    // Listed first: a backup that ends meanwhile has a snapshot that needs what the loaded index does not have.
+    let snapshots = repository.place.list(FileKind::Snapshot).await?;
+    let LoadedIndex { index, files, missing, unlisted, damaged } = repository.load_index().await?;
     let mut report =
         CheckReport { packs: index.packs().len() as u64, stored_bytes: index.all_bytes(), ..CheckReport::default() };
     report.problems.extend(damaged.iter().map(|id| format!("Index {id} is damaged.")));
     report.problems.extend(missing.iter().map(|id| format!("Pack {id} is gone from the destination.")));
     let shared: SharedIndex = Arc::new(RwLock::new(index));
-    let snapshots = repository.place.list(FileKind::Snapshot).await?;
     report.snapshots = snapshots.len() as u64;
     let there: HashSet<String> = snapshots.iter().map(|id| repository.place.key_of(FileKind::Snapshot, id)).collect();
     report.missing = plan.on_record.iter().filter(|locator| !there.contains(*locator)).cloned().collect();
@@ -92,7 +93,10 @@ pub(super) async fn check(repository: &Repository, plan: &CheckPlan, context: &C
     // Unlisted packs may have what is lacking, if an index was lost.
     let unlisted = if is_lacking || !damaged.is_empty() { unlisted } else { Vec::new() };
     let bad_packs = bad_packs.into_iter().map(|(id, good)| (id, good.into_iter().collect())).collect();
-    Ok(Checked { report, repair: Repair { unlisted, damaged_indexes: damaged, bad_packs, missing } })
+    Ok(Checked {
+        report,
+        repair: Repair { index_files: files, unlisted, damaged_indexes: damaged, bad_packs, missing },
+    })
 }
 
 /// The trees of all snapshots, and the snapshots that cannot be opened.
@@ -122,7 +126,7 @@ async fn read_share(
     (report, bad): (&mut CheckReport, &mut HashMap<Id, Vec<PackedBlob>>),
     context: &Context,
 ) -> Result<()> {
-    let mut packs = read(index).packs().to_vec();
+    let mut packs: Vec<Id> = read(index).packs().collect();
     packs.sort();
     let share = packs.len().div_ceil(plan.one_in.max(1) as usize);
     let position: Option<Id> = plan.position.as_ref().and_then(|position| position.parse().ok());
@@ -156,7 +160,7 @@ async fn read_share(
 fn blobs_of(index: &SharedIndex, packs: &[Id]) -> HashMap<Id, Vec<PackedBlob>> {
     let mut blobs: HashMap<Id, Vec<PackedBlob>> = packs.iter().map(|pack| (*pack, Vec::new())).collect();
     let index = read(index);
-    for location in (0..index.len()).map_while(|position| index.at(position)) {
+    for location in index.iter() {
         if let Some(of_pack) = blobs.get_mut(&location.pack) {
             of_pack.push(location.blob);
         }
@@ -210,13 +214,14 @@ fn bad_blobs(index: &SharedIndex, bad_packs: &HashMap<Id, Vec<PackedBlob>>) -> H
         return HashSet::new();
     }
     let packs: Vec<Id> = bad_packs.keys().copied().collect();
-    let mut bad = HashSet::new();
-    for (pack, blobs) in blobs_of(index, &packs) {
-        let good: HashSet<(BlobKind, Id)> =
-            bad_packs.get(&pack).into_iter().flatten().map(|blob| (blob.kind, blob.id)).collect();
-        bad.extend(blobs.iter().map(|blob| (blob.kind, blob.id)).filter(|blob| !good.contains(blob)));
-    }
-    bad
+    let good: HashSet<(BlobKind, Id)> = bad_packs.values().flatten().map(|blob| (blob.kind, blob.id)).collect();
+    let blobs = blobs_of(index, &packs);
+    let index = read(index);
+    let is_lost = |(kind, id): &(BlobKind, Id)| {
+        !good.contains(&(*kind, *id))
+            && index.locations(*kind, id).all(|location| bad_packs.contains_key(&location.pack))
+    };
+    blobs.values().flatten().map(|blob| (blob.kind, blob.id)).filter(is_lost).collect()
 }
 
 fn read(index: &RwLock<MasterIndex>) -> std::sync::RwLockReadGuard<'_, MasterIndex> {

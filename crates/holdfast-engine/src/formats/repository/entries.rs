@@ -15,6 +15,7 @@ use crate::archive::tar::{Member, MemberKind, Time};
 use crate::archive::{Entry, Manifest};
 use crate::error::{EngineError, Result};
 use crate::format::StoredEntries;
+use crate::scope::Scope;
 
 /// How deep folders may be nested. Linux accepts paths of 4,096 bytes, so deeper ones were not read from it.
 const MOST_DEPTH: usize = 2048;
@@ -24,6 +25,8 @@ const MOST_LINKED: usize = 4_000_000;
 pub(super) struct SnapshotReader {
     blobs: BlobReader,
     snapshot: Snapshot,
+    /// Only what is in it is walked through.
+    scope: Scope,
 }
 
 /// An entry, and whether it is a hard link to an earlier one.
@@ -36,8 +39,8 @@ pub(super) struct Found {
 }
 
 impl SnapshotReader {
-    pub(super) fn new(blobs: BlobReader, snapshot: Snapshot) -> Self {
-        Self { blobs, snapshot }
+    pub(super) fn new(blobs: BlobReader, snapshot: Snapshot, scope: Scope) -> Self {
+        Self { blobs, snapshot, scope }
     }
 
     fn nodes(&mut self, tree: &Id) -> Result<Vec<Node>> {
@@ -79,7 +82,8 @@ impl SnapshotReader {
         Ok(source)
     }
 
-    /// Passes every entry to `visitor` until that returns `false`.
+    /// Passes every entry in scope to `visitor` until that returns `false`. A file with several links is a file where it
+    /// is first passed, and a hard link to that from then on.
     pub(super) fn walk(&mut self, visitor: &mut dyn FnMut(&mut BlobReader, Found) -> Result<bool>) -> Result<()> {
         let Source { tree, node, only } = self.source()?;
         if let Some(node) = node.filter(|_| only.is_none())
@@ -96,6 +100,14 @@ impl SnapshotReader {
                 continue;
             };
             let path = if above.is_empty() { node.name.clone() } else { [above, &b"/"[..], &node.name].concat() };
+            let mut subtree = node.subtree;
+            if !self.scope.is_everything() {
+                let text = name_text(&path);
+                if !self.scope.has(&text, node.kind == NodeKind::Folder) {
+                    continue;
+                }
+                subtree = subtree.filter(|_| self.scope.leads_into(&text));
+            }
             let mut link = None;
             if node.kind == NodeKind::File && node.links > 1 && node.inode > 0 {
                 let inode = (node.device_id, node.inode);
@@ -104,7 +116,6 @@ impl SnapshotReader {
                     linked.insert(inode, path.clone());
                 }
             }
-            let subtree = node.subtree;
             if !visitor(&mut self.blobs, Found { path: path.clone(), node, link })? {
                 return Ok(());
             }

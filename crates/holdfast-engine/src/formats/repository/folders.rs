@@ -262,23 +262,29 @@ impl Folders {
         entries.iter().all(is_same).then_some(*tree)
     }
 
+    /// Where the record of a name is among those of a folder, the last one if there are several. Names of the folder that
+    /// was asked for last are remembered: many links may refer to files of one.
+    fn find_record(&self, folder: u32, name: &[u8], names: &mut FolderNames) -> Result<Option<usize>> {
+        if names.folder != Some(folder) {
+            let records = &self.folders[folder as usize].records;
+            let named = records.iter().enumerate().map(|(index, at)| Ok((self.read(*at)?.name, index)));
+            *names = FolderNames { folder: Some(folder), places: named.collect::<Result<_>>()? };
+        }
+        Ok(names.places.get(name).copied())
+    }
+
     /// Makes the files that hard links refer to and the links equal: the same content, inode and number of links.
     fn resolve_links(&mut self) -> Result<()> {
         self.file.flush().map_err(|error| failed(&error))?;
         let mut links = std::mem::take(&mut self.links);
         links.sort_by(|one, other| one.target.cmp(&other.target));
+        let mut names = FolderNames::default();
         for (number, of_file) in (1_u64..).zip(links.chunk_by(|one, other| one.target == other.target)) {
             let (above, name) = split(&of_file[0].target);
-            let folder = *self.numbers.get(above).ok_or_else(|| no_target(&of_file[0]))? as usize;
-            // The last one of that name.
-            let mut found = None;
-            for (index, at) in self.folders[folder].records.iter().enumerate() {
-                let record = self.read(*at)?;
-                if record.name == name {
-                    found = Some((index, record));
-                }
-            }
-            let (index, record) = found.ok_or_else(|| no_target(&of_file[0]))?;
+            let folder = *self.numbers.get(above).ok_or_else(|| no_target(&of_file[0]))?;
+            let index = self.find_record(folder, name, &mut names)?.ok_or_else(|| no_target(&of_file[0]))?;
+            let folder = folder as usize;
+            let record = self.read(self.folders[folder].records[index])?;
             let mut file = Node::from_json(record.json.as_bytes()).map_err(of_repository)?;
             // A listing tells them; without one, a number of our own ties them together.
             if file.inode == 0 {
@@ -294,6 +300,13 @@ impl Folders {
         }
         Ok(())
     }
+}
+
+/// The names in a folder.
+#[derive(Default)]
+struct FolderNames {
+    folder: Option<u32>,
+    places: HashMap<Vec<u8>, usize>,
 }
 
 fn no_target(link: &Link) -> EngineError {

@@ -2,15 +2,17 @@
 //! decided before they start. So a lock of this installation that nobody writes again was left by a run that was lost.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast_core::Timestamp;
 use holdfast_core::clock::rfc3339;
 use holdfast_core::failure::FailureCode;
+use holdfast_core::random;
 use holdfast_repository::{Id, Lock};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::opening::Repository;
 use super::place::{FileKind, Place};
@@ -20,7 +22,9 @@ use crate::error::{EngineError, Result};
 
 /// How long to look whether somebody else has written a lock at the same time.
 const SETTLE: Duration = Duration::from_millis(200);
-/// How long to wait before looking again.
+/// Others take a lock for abandoned after half an hour; by then, nothing may be going on under it.
+const CONFIRMED_FOR: Duration = Duration::from_secs(25 * 60);
+/// How long to wait before looking again for locks of others, or whether our own is still there.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Who holds a lock, and when it is.
@@ -39,16 +43,32 @@ pub(super) struct Holder {
 #[derive(Debug, Clone, Copy)]
 struct RunningTime {
     at: Timestamp,
-    since: Instant,
+    since: Uptime,
 }
 
 impl RunningTime {
     fn from(at: Timestamp) -> Self {
-        Self { at, since: Instant::now() }
+        Self { at, since: Uptime::now() }
     }
 
     fn now(self) -> Timestamp {
         self.at.checked_add(self.since.elapsed()).unwrap_or(self.at)
+    }
+}
+
+/// How long the machine has been on, with the time for which it was suspended: others went on meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Uptime(Duration);
+
+impl Uptime {
+    fn now() -> Self {
+        let time = clock_gettime(ClockId::Boottime);
+        let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+        Self(Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default()))
+    }
+
+    fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
     }
 }
 
@@ -57,31 +77,31 @@ impl RunningTime {
 pub(super) struct HeldLock {
     place: Place,
     current: Arc<Mutex<CurrentLock>>,
-    /// After this time without being written again, others may have taken it for abandoned.
-    stale_after: Duration,
-    is_released: bool,
+    /// When the file was last found where it should be.
+    seen: Mutex<Option<Uptime>>,
     runtime: Handle,
-    refreshing: AbortOnDropHandle<()>,
+    stop: CancellationToken,
+    /// `None` once it has been released.
+    refreshing: Option<JoinHandle<()>>,
 }
 
 /// The file of a held lock, and when it was written.
 #[derive(Debug, Clone, Copy)]
 struct CurrentLock {
     id: Id,
-    written: Instant,
+    written: Uptime,
 }
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        if !self.is_released {
-            self.refreshing.abort();
-            let (place, id) = (self.place.clone(), self.id());
-            self.runtime.spawn(async move {
-                if let Err(error) = place.remove(FileKind::Lock, &id).await {
-                    tracing::warn!(%error, "a lock of a repository was left behind");
-                }
-            });
-        }
+        self.stop.cancel();
+        let Some(refreshing) = self.refreshing.take() else { return };
+        let (place, current) = (self.place.clone(), self.current.clone());
+        self.runtime.spawn(async move {
+            if let Err(error) = remove(&place, &current, refreshing).await {
+                tracing::warn!(%error, "a lock of a repository was left behind");
+            }
+        });
     }
 }
 
@@ -93,41 +113,43 @@ impl HeldLock {
         is_exclusive: bool,
         cancel: &CancellationToken,
     ) -> Result<Self> {
-        let started = Instant::now();
+        let started = Uptime::now();
         loop {
             let lock = holder.lock(is_exclusive);
-            let Some(other) = find_conflict(repository, &lock, holder, None).await? else {
+            let mut conflict = find_conflict(repository, &lock, holder, None).await?;
+            if conflict.is_none() {
                 let own = repository.place.write_json(FileKind::Lock, &lock, &repository.key).await?;
                 tokio::time::sleep(SETTLE).await;
-                match find_conflict(repository, &lock, holder, Some(own)).await {
-                    Ok(None) => return Ok(Self::hold(repository, holder, is_exclusive, own)),
-                    Ok(Some(_)) => repository.place.remove(FileKind::Lock, &own).await?,
-                    Err(error) => {
-                        repository.place.remove(FileKind::Lock, &own).await?;
-                        return Err(error);
-                    }
+                let settled = find_conflict(repository, &lock, holder, Some(own)).await;
+                if matches!(settled, Ok(None)) {
+                    return Ok(Self::hold(repository, holder, is_exclusive, own));
                 }
-                continue;
-            };
+                repository.place.remove(FileKind::Lock, &own).await?;
+                conflict = settled?;
+            }
+            let Some(other) = conflict else { continue };
             if started.elapsed() >= holder.limit {
                 return Err(is_locked(&other));
             }
+            // Two who have written their locks at the same moment must not do so again.
+            let [jitter] = random::bytes::<1>();
+            let wait = LOOK_AGAIN.min(holder.limit) + Duration::from_millis(u64::from(jitter) * 4);
             tokio::select! {
-                () = tokio::time::sleep(LOOK_AGAIN.min(holder.limit)) => {}
+                () = tokio::time::sleep(wait) => {}
                 () = cancel.cancelled() => return Err(EngineError::cancelled()),
             }
         }
     }
 
     fn hold(repository: &Repository, holder: &Holder, is_exclusive: bool, own: Id) -> Self {
-        let stale_after = holder.stale_after();
-        let current = Arc::new(Mutex::new(CurrentLock { id: own, written: Instant::now() }));
+        let current = Arc::new(Mutex::new(CurrentLock { id: own, written: Uptime::now() }));
         let (refreshed, place, key, holder) =
             (current.clone(), repository.place.clone(), repository.key.clone(), holder.clone());
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
         let refreshing = tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(holder.refresh).await;
-                let written = Instant::now();
+            while stopped.run_until_cancelled(tokio::time::sleep(holder.refresh)).await.is_some() {
+                let written = Uptime::now();
                 // If it cannot be written now, it may be later; what needs it asks before it goes on.
                 let Ok(next) = place.write_json(FileKind::Lock, &holder.lock(is_exclusive), &key).await else {
                     continue;
@@ -142,10 +164,10 @@ impl HeldLock {
         Self {
             place: repository.place.clone(),
             current,
-            stale_after,
-            is_released: false,
+            seen: Mutex::new(None),
             runtime: Handle::current(),
-            refreshing: AbortOnDropHandle::new(refreshing),
+            stop,
+            refreshing: Some(refreshing),
         }
     }
 
@@ -157,29 +179,58 @@ impl HeldLock {
         self.current().id
     }
 
-    /// Whether others still honour the lock. A process that was suspended for long may find that they do not.
-    pub(super) fn confirm(&self) -> Result<()> {
-        if self.current().written.elapsed() < self.stale_after {
+    /// Whether others still honour the lock. A process that was suspended for long may find that they do not, and
+    /// somebody may have removed the lock.
+    pub(super) async fn confirm(&self) -> Result<()> {
+        if self.current().written.elapsed() >= CONFIRMED_FOR {
+            let message = "The lock of the repository could not be renewed in time, so that others may use it now.";
+            return Err(EngineError::new(FailureCode::Locked, message));
+        }
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.is_some_and(|seen| seen.elapsed() < LOOK_AGAIN) {
             return Ok(());
         }
-        let message = "The lock of the repository could not be renewed in time, so that others may use it now.";
-        Err(EngineError::new(FailureCode::Locked, message))
+        let mut id = self.id();
+        while self.place.size(FileKind::Lock, &id).await?.is_none() {
+            // Another one may just have been written in its place.
+            let current = self.id();
+            if current == id {
+                let message = "Another program has removed the lock of this run from the repository, as `restic unlock \
+                               --remove-all` does, so that others may use it now.";
+                return Err(EngineError::new(FailureCode::Locked, message));
+            }
+            id = current;
+        }
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Uptime::now());
+        Ok(())
     }
 
     /// Removes the lock. If that fails, the run is not the worse for it.
     pub(super) async fn release(mut self, context: &Context) {
-        self.refreshing.abort();
-        self.is_released = true;
-        if let Err(error) = self.place.remove(FileKind::Lock, &self.id()).await {
+        self.stop.cancel();
+        let Some(refreshing) = self.refreshing.take() else { return };
+        if let Err(error) = remove(&self.place, &self.current, refreshing).await {
             context.log.line(format!("The lock of the repository could not be removed: {error}"));
         }
     }
+}
+
+/// Removes the file of a lock, once nothing writes another one in its place.
+async fn remove(place: &Place, current: &Mutex<CurrentLock>, refreshing: JoinHandle<()>) -> Result<()> {
+    refreshing.await.map_err(EngineError::internal)?;
+    let id = current.lock().unwrap_or_else(PoisonError::into_inner).id;
+    place.remove(FileKind::Lock, &id).await
 }
 
 impl Holder {
     pub(super) fn new(settings: &DestinationSettings, now: Timestamp) -> Self {
         let hostname = settings.lock_hostname.clone();
         Self { hostname, now: RunningTime::from(now), limit: settings.lock_limit, refresh: settings.lock_refresh }
+    }
+
+    /// Waits no longer than this.
+    pub(super) fn within(self, limit: Duration) -> Self {
+        Self { limit: self.limit.min(limit), ..self }
     }
 
     /// A lock of this installation that is as old as this was left behind.

@@ -5,9 +5,10 @@ use holdfast_core::{Secret, Timestamp};
 use holdfast_repository::{Config, Id, Key, KeyFile, RepositoryError, ScryptCost, Snapshot};
 
 use super::place::{FileKind, Place, of_repository};
-use crate::archive::KeyDerivation;
+use crate::Engine;
 use crate::error::{EngineError, Result};
-use crate::thread::on_thread;
+use crate::file_cache::{Cache, CacheSettings};
+use crate::known_keys::KnownKeys;
 
 /// How many keys are tried with a password. Each takes a tenth of a second and 32 MiB, or more if restic wrote it.
 const MOST_KEYS: usize = 20;
@@ -21,7 +22,27 @@ pub(super) struct Opener<'a> {
     pub earlier_passwords: &'a [Secret],
     pub hostname: &'a str,
     pub now: Timestamp,
-    pub key_derivation: &'a KeyDerivation,
+    pub shared: Shared<'a>,
+}
+
+/// What all repositories share.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pub keys: &'a KnownKeys,
+    /// Where local copies of files are kept, for those that may read them.
+    pub cache: Option<&'a CacheSettings>,
+}
+
+impl<'a> Shared<'a> {
+    /// For what reads everything from the destination.
+    pub(super) fn of(engine: &'a Engine) -> Self {
+        Self { keys: &engine.known_keys, cache: None }
+    }
+
+    /// For what may read local copies.
+    pub(super) fn with_cache(engine: &'a Engine) -> Self {
+        Self { cache: Some(&engine.settings.cache), ..Self::of(engine) }
+    }
 }
 
 /// An open repository.
@@ -30,34 +51,38 @@ pub(super) struct Repository {
     pub place: Place,
     pub key: Key,
     pub config: Config,
+    pub cache: Option<Cache>,
 }
 
 impl Repository {
     /// Opens the repository with one of these passwords; `None` if there is no repository.
-    pub(super) async fn open(
-        place: &Place,
-        passwords: &[Secret],
-        key_derivation: &KeyDerivation,
-    ) -> Result<Option<Self>> {
+    pub(super) async fn open(place: &Place, passwords: &[Secret], shared: Shared<'_>) -> Result<Option<Self>> {
         let Some(sealed) = place.read_config().await? else { return Ok(None) };
-        let (key, _) = find_key(place, passwords, &sealed, key_derivation).await?;
+        let (key, _) = find_key(place, passwords, &sealed, shared.keys).await?;
         let config = Config::unseal(&mut sealed.clone(), &key).map_err(of_repository)?;
-        Ok(Some(Self { place: place.clone(), key, config }))
+        Ok(Some(Self { place: place.clone(), key, config, cache: Cache::of(shared.cache, &sealed) }))
     }
 
-    /// Opens the repository, after replacing the key of an earlier password if only that opens it.
+    /// Opens the repository, and removes the keys of earlier passwords, after writing one for the present password if
+    /// there is none.
     pub(super) async fn open_as(place: &Place, opener: &Opener<'_>) -> Result<Option<Self>> {
-        let password = std::slice::from_ref(opener.password);
-        let opened = Self::open(place, password, opener.key_derivation).await;
-        let is_refused = matches!(&opened, Err(error) if error.code == FailureCode::WrongPassword);
-        if !is_refused || opener.earlier_passwords.is_empty() {
-            return opened;
-        }
         let Some(sealed) = place.read_config().await? else { return Ok(None) };
-        let (key, name) = find_key(place, opener.earlier_passwords, &sealed, opener.key_derivation).await?;
-        write_key(place, &key, opener).await?;
-        place.remove(FileKind::Key, &name).await?;
-        Self::open(place, password, opener.key_derivation).await
+        let (present, keys) = (std::slice::from_ref(opener.password), opener.shared.keys);
+        let known = match find_key(place, present, &sealed, keys).await {
+            Err(error) if error.code == FailureCode::WrongPassword && !opener.earlier_passwords.is_empty() => {
+                let (key, _) = find_key(place, opener.earlier_passwords, &sealed, keys).await?;
+                write_key(place, &key, opener).await?
+            }
+            found => found?.1,
+        };
+        for earlier in opener.earlier_passwords {
+            match find_key(place, std::slice::from_ref(earlier), &sealed, keys).await {
+                Ok((_, name)) if name != known => place.remove(FileKind::Key, &name).await?,
+                Err(error) if error.code != FailureCode::WrongPassword => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Self::open(place, present, opener.shared).await
     }
 
     /// Creates a repository with one key. The configuration is written last: without it there is no repository.
@@ -76,8 +101,10 @@ impl Repository {
         }
         let (key, config) = (Key::random(), Config::random());
         write_key(place, &key, opener).await?;
-        place.write_config(config.seal(&key).map_err(of_repository)?).await?;
-        Ok(Self { place: place.clone(), key, config })
+        let sealed = config.seal(&key).map_err(of_repository)?;
+        let cache = Cache::of(opener.shared.cache, &sealed);
+        place.write_config(sealed).await?;
+        Ok(Self { place: place.clone(), key, config, cache })
     }
 
     pub(super) async fn find_snapshot(&self, id: &Id) -> Result<Option<Snapshot>> {
@@ -86,22 +113,18 @@ impl Repository {
     }
 }
 
-/// Writes a key file for the password.
-async fn write_key(place: &Place, key: &Key, opener: &Opener<'_>) -> Result<()> {
-    let (key, password, hostname) = (key.clone(), opener.password.clone(), opener.hostname.to_owned());
-    let (key_derivation, now) = (opener.key_derivation.clone(), opener.now);
+/// Writes a key file for the password, and returns its name.
+async fn write_key(place: &Place, key: &Key, opener: &Opener<'_>) -> Result<Id> {
+    let (key, password, hostname, now) = (key.clone(), opener.password.clone(), opener.hostname.to_owned(), opener.now);
     let seal = move || KeyFile::seal(&key, &password, ScryptCost::OURS, now.into(), &hostname)?.to_json();
-    let file = on_thread(move || key_derivation.take(seal).map_err(of_repository)).await?;
-    place.write(FileKind::Key, &Id::of(&file), file.into()).await
+    let file = opener.shared.keys.seal(seal).await?.map_err(of_repository)?;
+    let name = Id::of(&file);
+    place.write(FileKind::Key, &name, file.into()).await?;
+    Ok(name)
 }
 
 /// The master key that opens the configuration, from a key file that one of the passwords opens, and the name of that.
-async fn find_key(
-    place: &Place,
-    passwords: &[Secret],
-    config: &[u8],
-    key_derivation: &KeyDerivation,
-) -> Result<(Key, Id)> {
+async fn find_key(place: &Place, passwords: &[Secret], config: &[u8], keys: &KnownKeys) -> Result<(Key, Id)> {
     let mut files = Vec::new();
     for name in place.list(FileKind::Key).await?.into_iter().take(MOST_KEYS) {
         match place.read(FileKind::Key, &name).await {
@@ -119,12 +142,7 @@ async fn find_key(
                 let message = "The keys of the repository ask for more work than any repository needs.";
                 return Err(EngineError::new(FailureCode::NotSupported, message));
             }
-            let (json, password, key_derivation) = (json.clone(), password.clone(), key_derivation.clone());
-            let opened = on_thread(move || {
-                let file = KeyFile::from_json(&json);
-                Ok(file.and_then(|file| key_derivation.take(|| file.open(&password))))
-            });
-            match opened.await? {
+            match keys.open(json, password).await? {
                 Ok(key) => match Config::unseal(&mut config.to_vec(), &key) {
                     Ok(_) => return Ok((key, *name)),
                     Err(error) => refused = Some(error),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use holdfast_core::failure::FailureCode;
 use holdfast_repository::{Id, Key, RepositoryError, seal_json, unseal};
 use serde::Serialize;
@@ -11,8 +10,6 @@ use serde::Serialize;
 use crate::destination::{BlobStore, put_confirmed};
 use crate::error::{EngineError, Result};
 
-/// How many small files are read at the same time.
-const AT_ONCE: usize = 8;
 /// The longest pack or index that is read as a whole: many times what either has.
 const LONG_BYTES: u64 = 256 * 1024 * 1024;
 /// The longest snapshot: its excludes and paths may be many.
@@ -116,24 +113,29 @@ impl Place {
         unseal(&mut sealed, Some(*id), key).map(Some).map_err(of_repository)
     }
 
-    /// Reads and opens all of these files, in any order. One that has gone meanwhile is left out.
-    pub(super) async fn read_all_json(&self, kind: FileKind, ids: Vec<Id>, key: &Key) -> Result<Vec<(Id, Vec<u8>)>> {
-        let read = |id: Id| async move { Ok(self.read_json(kind, &id, key).await?.map(|json| (id, json))) };
-        stream::iter(ids)
-            .map(read)
-            .buffer_unordered(AT_ONCE)
-            .try_filter_map(|read: Option<(Id, Vec<u8>)>| std::future::ready(Ok(read)))
-            .try_collect()
-            .await
+    async fn read_key(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>> {
+        match self.store.stat(key).await? {
+            Some(stat) => self.read_sized_key(key, stat.size, most).await,
+            None => Ok(None),
+        }
     }
 
-    async fn read_key(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>> {
-        let Some(stat) = self.store.stat(key).await? else { return Ok(None) };
-        if stat.size > most {
-            let message = format!("{key} has {} bytes, more than such a file can have.", stat.size);
+    /// The size of a file; `None` if it is not there.
+    pub(super) async fn size(&self, kind: FileKind, id: &Id) -> Result<Option<u64>> {
+        Ok(self.store.stat(&self.key_of(kind, id)).await?.map(|stat| stat.size))
+    }
+
+    /// Reads a file whose size is known; `None` if it is not there.
+    pub(super) async fn read_sized(&self, kind: FileKind, id: &Id, size: u64) -> Result<Option<Vec<u8>>> {
+        self.read_sized_key(&self.key_of(kind, id), size, kind.most_bytes()).await
+    }
+
+    async fn read_sized_key(&self, key: &str, size: u64, most: u64) -> Result<Option<Vec<u8>>> {
+        if size > most {
+            let message = format!("{key} has {size} bytes, more than such a file can have.");
             return Err(EngineError::corrupt(message));
         }
-        match self.store.read(key, 0..stat.size).await {
+        match self.store.read(key, 0..size).await {
             Ok(bytes) => Ok(Some(bytes.into())),
             Err(error) if error.code == FailureCode::Missing => Ok(None),
             Err(error) => Err(error),

@@ -6,10 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use holdfast_core::failure::FailureCode;
-use holdfast_repository::{BlobKind, Id, IndexFile, Location, MasterIndex, PackBuilder, PackedBlob, Tree};
+use holdfast_repository::{BlobKind, Id, IndexFile, Location, MasterIndex, PackBuilder, PackedBlob, SealedBlob, Tree};
 
 use super::blob_reader::{BlobReader, SharedIndex};
+use super::index_files::LoadedIndex;
 use super::locks::HeldLock;
 use super::opening::Repository;
 use super::place::{FileKind, of_repository};
@@ -21,6 +23,12 @@ use crate::thread::on_thread;
 const PACK_BYTES: usize = 16 * 1024 * 1024;
 /// How much of what is stored may be unused without being written again, in per cent; restic's default.
 const TOLERATED_PERCENT: u64 = 5;
+/// How many packs are read at the same time.
+const PACKS_AT_ONCE: usize = 2;
+/// What is closer together than this is read at once.
+const GAP_BYTES: u32 = 128 * 1024;
+/// How many packs are removed at the same time.
+const REMOVED_AT_ONCE: usize = 8;
 
 /// What a prune did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,7 +75,9 @@ pub(super) async fn prune(
     context: &Context,
 ) -> Result<PruneReport> {
     let started = Instant::now();
-    let (index, missing) = repository.load_index().await?.whole()?;
+    let loaded = repository.load_index().await?;
+    loaded.confirm_whole()?;
+    let LoadedIndex { index, mut files, missing, .. } = loaded;
     if !missing.is_empty() {
         let count = missing.len();
         context.log.warn(format!("{count} packs that the index lists are gone from the destination."));
@@ -89,8 +99,8 @@ pub(super) async fn prune(
     let all_bytes = index.all_bytes();
     // First what nobody needs, which may make the room for what is written again.
     let useless: HashSet<Id> = unused.iter().copied().chain(missing).collect();
-    repository.replace_indexes(&useless, &[], IndexFile::default(), (lock, context)).await?;
-    report.removed_packs = remove_packs(repository, &index, &useless, (lock, context)).await?;
+    repository.replace_indexes(&mut files, (&useless, &[]), IndexFile::default(), (lock, context)).await?;
+    report.removed_packs = remove_packs(repository, &index, (&files, &useless), (lock, context)).await?;
     let repacked = repack_all(repository, (&index, &used.is_used), repack, (started, budget), context).await?;
     let old_bytes: u64 = repacked.packs.iter().chain(&unused).map(|pack| index.blob_bytes(pack)).sum();
     report.freed_bytes = old_bytes.saturating_sub(repacked.written_bytes);
@@ -102,9 +112,10 @@ pub(super) async fn prune(
         return Ok(report);
     }
     let gone: HashSet<Id> = repacked.packs.into_iter().collect();
-    repository.replace_indexes(&gone, &[], repacked.index, (lock, context)).await?;
+    files.extend(repacked.index_files);
+    repository.replace_indexes(&mut files, (&gone, &[]), repacked.index, (lock, context)).await?;
     let expected: HashSet<Id> = gone.union(&useless).copied().collect();
-    report.removed_packs += remove_packs(repository, &index, &expected, (lock, context)).await?;
+    report.removed_packs += remove_packs(repository, &index, (&files, &expected), (lock, context)).await?;
     Ok(report)
 }
 
@@ -127,11 +138,13 @@ pub(super) async fn confirm_snapshots(repository: &Repository, on_record: &[Stri
 /// Removes a repository without snapshots, whose packs are gone already. Without its configuration it is none.
 pub(super) async fn remove_all(repository: &Repository) -> Result<()> {
     let place = &repository.place;
+    for id in place.list(FileKind::Index).await? {
+        place.remove(FileKind::Index, &id).await?;
+    }
+    // From here on, only keys may be left, which a new repository removes.
     place.remove_config().await?;
-    for kind in [FileKind::Index, FileKind::Key] {
-        for id in place.list(kind).await? {
-            place.remove(kind, &id).await?;
-        }
+    for id in place.list(FileKind::Key).await? {
+        place.remove(FileKind::Key, &id).await?;
     }
     Ok(())
 }
@@ -196,12 +209,15 @@ fn needed<'a>(index: &MasterIndex, is_used: &'a mut [bool], kind: BlobKind, id: 
     })
 }
 
+/// Where the blobs are that are used, each once.
+fn used_blobs(index: &MasterIndex, is_used: &[bool]) -> impl Iterator<Item = Location> {
+    index.iter().zip(is_used).filter(|(_, is_used)| **is_used).map(|(location, _)| location)
+}
+
 fn decide(index: &MasterIndex, used: &Used) -> Decision {
-    let mut usage: HashMap<Id, Usage> = index.packs().iter().map(|pack| (*pack, Usage::default())).collect();
-    for (position, is_used) in used.is_used.iter().enumerate() {
-        if let Some(Location { pack, blob }) = index.at(position).filter(|_| *is_used) {
-            usage.entry(pack).or_default().used += u64::from(blob.length);
-        }
+    let mut usage: HashMap<Id, Usage> = index.packs().map(|pack| (pack, Usage::default())).collect();
+    for Location { pack, blob } in used_blobs(index, &used.is_used) {
+        usage.entry(pack).or_default().used += u64::from(blob.length);
     }
     // What is not used, also because it is in another pack as well.
     for (pack, usage) in &mut usage {
@@ -236,10 +252,13 @@ fn decide(index: &MasterIndex, used: &Used) -> Decision {
 struct Repacked {
     /// The old packs.
     packs: Vec<Id>,
+    /// What is not in one of the files yet.
     index: IndexFile,
+    /// The files that have been written, with their packs.
+    index_files: Vec<(Id, Vec<Id>)>,
     written_bytes: u64,
     is_partial: bool,
-    /// The new ones.
+    /// The new packs that are in none of them.
     written: Vec<Id>,
 }
 
@@ -276,14 +295,17 @@ impl Repacked {
         }
         let wanted: HashSet<Id> = packs.iter().copied().collect();
         let mut of_pack: HashMap<Id, Vec<PackedBlob>> = HashMap::new();
-        for position in (0..is_used.len()).filter(|position| is_used[*position]) {
-            if let Some(Location { pack, blob }) = index.at(position).filter(|location| wanted.contains(&location.pack))
-            {
-                of_pack.entry(pack).or_default().push(blob);
-            }
+        for Location { pack, blob } in used_blobs(index, is_used).filter(|location| wanted.contains(&location.pack)) {
+            of_pack.entry(pack).or_default().push(blob);
         }
         let mut open: HashMap<BlobKind, PackBuilder> = HashMap::new();
-        for pack in packs {
+        let reading = packs.into_iter().map(|pack| {
+            let blobs = of_pack.remove(&pack).unwrap_or_default();
+            read_used(repository, pack, blobs)
+        });
+        // The next pack is read while the last one is written.
+        let mut reading = stream::iter(reading).buffered(PACKS_AT_ONCE);
+        while let Some(read) = reading.next().await {
             if context.cancel.is_cancelled() {
                 return Err(EngineError::cancelled());
             }
@@ -292,18 +314,10 @@ impl Repacked {
                 self.is_partial = true;
                 break;
             }
-            let mut blobs = of_pack.remove(&pack).unwrap_or_default();
-            blobs.sort_by_key(|blob| blob.offset);
+            let (pack, blobs) = read?;
             for blob in blobs {
-                let range = u64::from(blob.offset)..u64::from(blob.offset) + u64::from(blob.length);
-                let stored: Vec<u8> = repository.place.read_range(&pack, range).await?.into();
-                let mut checked = stored.clone();
-                let opened = blob.open(&mut checked, &repository.key);
-                opened.map_err(|error| {
-                    EngineError::corrupt(format!("Pack {pack} of the repository is damaged. {error}"))
-                })?;
                 let builder = open.entry(blob.kind).or_default();
-                builder.add(&blob.sealed(stored)).map_err(of_repository)?;
+                builder.add(&blob).map_err(of_repository)?;
                 if builder.len() >= PACK_BYTES {
                     let full = std::mem::take(builder);
                     self.store(repository, full).await?;
@@ -311,6 +325,7 @@ impl Repacked {
             }
             self.packs.push(pack);
         }
+        drop(reading);
         for (_, rest) in open {
             if !rest.is_empty() {
                 self.store(repository, rest).await?;
@@ -325,39 +340,70 @@ impl Repacked {
         repository.place.write(FileKind::Pack, &id, bytes.into()).await?;
         self.written.push(id);
         if let Some(full) = self.index.add(id, &blobs) {
-            repository.place.write_json(FileKind::Index, &full, &repository.key).await?;
+            let name = repository.place.write_json(FileKind::Index, &full, &repository.key).await?;
             // They are in the index now, as well as the old ones.
             self.written.clear();
+            self.index_files.push((name, full.packs.iter().map(|pack| pack.id).collect()));
         }
         Ok(())
     }
 }
 
-/// Removes packs that are not needed, and those that no index has listed: runs that did not end have left them.
+/// Reads the used blobs of a pack, each of which is checked. What is close together is read at once.
+async fn read_used(repository: &Repository, pack: Id, mut blobs: Vec<PackedBlob>) -> Result<(Id, Vec<SealedBlob>)> {
+    blobs.sort_by_key(|blob| blob.offset);
+    let mut used = Vec::with_capacity(blobs.len());
+    for near in blobs.chunk_by(|one, other| other.offset.saturating_sub(one.offset + one.length) <= GAP_BYTES) {
+        let (Some(first), Some(last)) = (near.first(), near.last()) else { continue };
+        let (start, end) = (u64::from(first.offset), u64::from(last.offset) + u64::from(last.length));
+        let bytes = repository.place.read_range(&pack, start..end).await?;
+        let (near, key) = (near.to_vec(), repository.key.clone());
+        let checked = on_thread(move || {
+            let check = |blob: &PackedBlob| {
+                let at = (u64::from(blob.offset) - start) as usize;
+                let stored = bytes.get(at..at + blob.length as usize).unwrap_or_default().to_vec();
+                blob.open(&mut stored.clone(), &key).map(|_| blob.sealed(stored))
+            };
+            let damaged = |error| EngineError::corrupt(format!("Pack {pack} of the repository is damaged. {error}"));
+            near.iter().map(check).collect::<std::result::Result<Vec<_>, _>>().map_err(damaged)
+        });
+        used.extend(checked.await?);
+    }
+    Ok((pack, used))
+}
+
+/// Removes packs that none of the index `files` lists: those that are `gone` from it, and those of runs that did not end.
 async fn remove_packs(
     repository: &Repository,
     index: &MasterIndex,
-    gone: &HashSet<Id>,
+    (files, gone): (&HashMap<Id, Vec<Id>>, &HashSet<Id>),
     (lock, context): (&HeldLock, &Context),
 ) -> Result<u64> {
     let place = &repository.place;
-    let mut listed = HashSet::new();
-    for (_, json) in place.read_all_json(FileKind::Index, place.list(FileKind::Index).await?, &repository.key).await? {
-        listed.extend(IndexFile::from_json(&json).map_err(of_repository)?.packs.into_iter().map(|pack| pack.id));
+    // Only what is in a file that is there counts as listed.
+    let there = place.list(FileKind::Index).await?;
+    let unknown = |name: &Id| {
+        let message = format!("Index {name} has appeared while the repository was locked. No pack is removed.");
+        EngineError::new(FailureCode::Locked, message)
+    };
+    let mut listed: HashSet<Id> = HashSet::new();
+    for name in there {
+        listed.extend(files.get(&name).ok_or_else(|| unknown(&name))?);
     }
-    let known = |pack: &Id| index.blob_bytes(pack) > 0;
-    let mut removed = 0;
-    for pack in place.list(FileKind::Pack).await?.into_iter().filter(|pack| !listed.contains(pack)) {
+    let packs = place.list(FileKind::Pack).await?;
+    let unlisted: Vec<Id> = packs.into_iter().filter(|pack| !listed.contains(pack)).collect();
+    if let Some(pack) = unlisted.iter().find(|pack| index.blob_bytes(pack) > 0 && !gone.contains(*pack)) {
+        let message = format!("Pack {pack} is needed and in no index any more. No pack is removed.");
+        return Err(EngineError::new(FailureCode::Corrupt, message));
+    }
+    let removed = unlisted.len() as u64;
+    let removing = unlisted.into_iter().map(|pack| async move {
         if context.cancel.is_cancelled() {
             return Err(EngineError::cancelled());
         }
-        lock.confirm()?;
-        if known(&pack) && !gone.contains(&pack) {
-            let message = format!("Pack {pack} is needed and in no index any more. Nothing else is removed.");
-            return Err(EngineError::new(FailureCode::Corrupt, message));
-        }
-        place.remove(FileKind::Pack, &pack).await?;
-        removed += 1;
-    }
+        lock.confirm().await?;
+        place.remove(FileKind::Pack, &pack).await
+    });
+    stream::iter(removing).buffer_unordered(REMOVED_AT_ONCE).try_collect::<()>().await?;
     Ok(removed)
 }

@@ -17,6 +17,8 @@ use crate::error::{EngineError, Result};
 pub(super) struct Repair {
     /// Packs that no index lists.
     pub unlisted: Vec<Id>,
+    /// The packs that each file of the index lists.
+    pub index_files: HashMap<Id, Vec<Id>>,
     pub damaged_indexes: Vec<Id>,
     /// Damaged packs, with the blobs in them that can be read.
     pub bad_packs: HashMap<Id, Vec<PackedBlob>>,
@@ -26,7 +28,7 @@ pub(super) struct Repair {
 
 impl Repair {
     pub(super) fn is_needed(&self) -> bool {
-        let Self { unlisted, damaged_indexes, bad_packs, missing } = self;
+        let Self { unlisted, index_files: _, damaged_indexes, bad_packs, missing } = self;
         !(unlisted.is_empty() && damaged_indexes.is_empty() && bad_packs.is_empty() && missing.is_empty())
     }
 }
@@ -47,7 +49,8 @@ pub(super) async fn repair(repository: &Repository, repair: &Repair, lock: &Held
     }
     let saved = save_blobs(repository, &repair.bad_packs, &mut index).await?;
     let gone: HashSet<Id> = repair.bad_packs.keys().chain(&repair.missing).copied().collect();
-    repository.replace_indexes(&gone, &repair.damaged_indexes, index, (lock, context)).await?;
+    let mut files = repair.index_files.clone();
+    repository.replace_indexes(&mut files, (&gone, &repair.damaged_indexes), index, (lock, context)).await?;
     if !gone.is_empty() {
         context.log.line(format!(
             "Repaired: {} packs were taken out of the index, and {saved} blobs of them saved. The next backup stores \

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use holdfast_core::Secret;
 use holdfast_testkit::random;
 
+use super::place::FileKind;
 use super::*;
 use crate::destination::{Accepted, Local, PartBody, PartLayout, Stat};
 use std::time::Duration;
@@ -118,9 +119,10 @@ fn littered(folder: &Path) {
 async fn prune_at(at: &Path, steps: usize) -> Result<PruneReport> {
     let (inner, _) = Local::open(at, None).await.unwrap();
     let store: Arc<dyn BlobStore> = Arc::new(Mortal { inner, left: AtomicUsize::new(steps) });
-    let key_derivation = crate::archive::KeyDerivation::default();
+    let keys = crate::known_keys::KnownKeys::default();
+    let shared = Shared { keys: &keys, cache: None };
     let place = Place::new(store, "repository");
-    let opened = Repository::open(&place, &[Secret::new(PASSWORD)], &key_derivation).await?.expect("a repository");
+    let opened = Repository::open(&place, &[Secret::new(PASSWORD)], shared).await?.expect("a repository");
     let (context, _lines) = Context::new(CancellationToken::new());
     let settings = crate::destination::DestinationSettings::default();
     let holder = Holder::new(&settings, holdfast_core::clock::Clock::now(&holdfast_core::clock::SystemClock));
@@ -208,4 +210,28 @@ async fn a_repository_that_misses_something_is_not_pruned() {
         copy(&kept, &repository);
     }
     assert!(refused > 0 && refused < all.len(), "{refused} of {}", all.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_somebody_removes_is_missed() {
+    let folder = tempfile::tempdir().unwrap();
+    restic(&folder.path().join("repository"), &["init", "--repository-version", "2"]);
+    let (inner, _) = Local::open(folder.path(), None).await.unwrap();
+    let place = Place::new(Arc::new(inner), "repository");
+    let keys = crate::known_keys::KnownKeys::default();
+    let shared = Shared { keys: &keys, cache: None };
+    let repository = Repository::open(&place, &[Secret::new(PASSWORD)], shared).await.unwrap().unwrap();
+    let settings = crate::destination::DestinationSettings::default();
+    let holder = Holder::new(&settings, holdfast_core::clock::Clock::now(&holdfast_core::clock::SystemClock));
+    let cancel = CancellationToken::new();
+    let lock = HeldLock::acquire(&repository, &holder, true, &cancel).await.unwrap();
+    lock.confirm().await.unwrap();
+    drop(lock);
+    while !place.list(FileKind::Lock).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let lock = HeldLock::acquire(&repository, &holder, true, &cancel).await.unwrap();
+    restic(&folder.path().join("repository"), &["unlock", "--remove-all"]);
+    let error = lock.confirm().await.unwrap_err();
+    assert_eq!(error.code, FailureCode::Locked, "{error}");
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use holdfast_core::backup::name_text;
 use holdfast_core::content::Content;
 use holdfast_core::failure::FailureCode;
-use holdfast_repository::{IndexFile, MasterIndex, Node, NodeKind, Snapshot, Tables, seal_json};
+use holdfast_repository::{BlobKind, IndexFile, MasterIndex, Node, NodeKind, Snapshot, Tables, seal_json};
 use tokio::sync::mpsc;
 
 use super::blob_reader::{BlobReader, SharedIndex};
@@ -17,7 +18,7 @@ use super::comparing::{self, Compared, Parent};
 use super::entries::SnapshotReader;
 use super::index_files::LoadedIndex;
 use super::locks::{HeldLock, Holder};
-use super::opening::{Opener, Repository};
+use super::opening::{Opener, Repository, Shared};
 use super::place::{FileKind, Place, of_repository};
 use super::storing::{StoredSource, Storing};
 use super::wanted::Wanted;
@@ -26,9 +27,11 @@ use crate::archive::{Inspected, Packed, Received, shown_short};
 use crate::context::Context;
 use crate::destination::{BlobStore, Journal};
 use crate::error::{EngineError, Result};
+use crate::file_cache::CopyKind;
 use crate::format::{BackupJob, BackupWriter, ResolvedSource, WrittenBackup};
 use crate::plan::BackupPlan;
 use crate::remote::Remote;
+use crate::scope::Scope;
 use crate::source::listing::Listing;
 use crate::source::{PlainSink, files};
 use crate::thread::on_thread;
@@ -55,7 +58,7 @@ impl RepositoryWriter {
             earlier_passwords: &of_task.earlier_passwords,
             hostname: &engine.settings.destination.lock_hostname,
             now: plan.started_at,
-            key_derivation: &engine.key_derivation,
+            shared: Shared::with_cache(engine),
         };
         Ok(match Repository::open_as(&place, &opener).await? {
             Some(repository) => Self { repository, is_new: false },
@@ -119,7 +122,7 @@ impl RepositoryWriter {
             (Err(error), _) | (_, Err(error)) => return Err(error),
         };
         // What the snapshot needs may have been removed otherwise.
-        lock.confirm()?;
+        lock.confirm().await?;
         let written = self.finish(plan, context, source, uploaded, &*journal).await?;
         let repository_bytes = stored.read().unwrap_or_else(PoisonError::into_inner).all_bytes();
         Ok(WrittenBackup { repository_bytes: Some(repository_bytes), ..written })
@@ -145,7 +148,13 @@ impl RepositoryWriter {
         let compared = comparing.await.map_err(EngineError::internal)?;
         match (listing, compared) {
             (Ok(Listing::Complete { began }), Ok(compared)) => Ok(Some((compared, began))),
-            (Ok(Listing::Unavailable), _) => Ok(None),
+            (Ok(Listing::Unavailable), _) => {
+                at.context.log.line(
+                    "The server has no GNU find and GNU tar for this source, so all files are read; only what is new is \
+                     stored.",
+                );
+                Ok(None)
+            }
             // A listing that nobody took does not know the reason.
             (Err(error), Ok(_)) => Err(error),
             (_, Err(error)) => Err(error),
@@ -174,7 +183,7 @@ impl RepositoryWriter {
         };
         let blobs = BlobReader::new(self.repository.clone(), index, context.cancel.clone());
         let log = context.log.clone();
-        on_thread(move || match SnapshotReader::new(blobs, snapshot).into_parent() {
+        on_thread(move || match SnapshotReader::new(blobs, snapshot, Scope::default()).into_parent() {
             Ok(parent) => Ok(parent),
             Err(error) => {
                 log.warn(format!("The last backup cannot be compared with, so all files are read. {error}"));
@@ -256,8 +265,14 @@ impl BackupWriter for RepositoryWriter {
         let context = job.at.context;
         let holder = Holder::new(&engine.settings.destination, job.plan.started_at);
         let lock = HeldLock::acquire(&self.repository, &holder, false, &context.cancel).await?;
+        let started_at = job.plan.started_at;
         let written = self.store(engine, job, &lock).await;
         lock.release(context).await;
+        if let Some(cache) = self.repository.cache.clone()
+            && let Err(error) = tokio::task::spawn_blocking(move || cache.shrink(started_at)).await
+        {
+            tracing::warn!(%error, "the local copies of repositories could not be looked through");
+        }
         written
     }
 }
@@ -295,6 +310,10 @@ async fn store_packs(
                 uploaded.packs += 1;
                 uploaded.blobs += pack.blobs.len() as u64;
                 uploaded.bytes += pack.bytes.len() as u64;
+                // The next backup compares with the folders of this one.
+                if pack.blobs.iter().any(|blob| blob.kind == BlobKind::Tree) {
+                    repository.keep_copy(CopyKind::Pack, pack.id, pack.bytes.clone()).await?;
+                }
                 if let Some(file) = index.add(pack.id, &pack.blobs) {
                     uploaded.bytes += write_index(&repository, &file).await?;
                 }
@@ -309,8 +328,10 @@ async fn store_packs(
 
 async fn write_index(repository: &Repository, file: &IndexFile) -> Result<u64> {
     let (id, bytes) = seal_json(file, &repository.key).map_err(of_repository)?;
+    let bytes = Bytes::from(bytes);
+    repository.place.write(FileKind::Index, &id, bytes.clone()).await?;
     let length = bytes.len() as u64;
-    repository.place.write(FileKind::Index, &id, bytes.into()).await?;
+    repository.keep_copy(CopyKind::Index, id, bytes).await?;
     Ok(length)
 }
 
