@@ -79,7 +79,7 @@ pub enum Blame {
     Request,
     /// The channel that notices are delivered through.
     Channel,
-    /// The service, or a decision that it was given.
+    /// The service, a decision that it was given, or another program that is in its way.
     Service,
 }
 
@@ -113,8 +113,7 @@ impl FailureCode {
             | Self::DestinationUnmounted
             | Self::DestinationFailed
             | Self::ForbiddenAddress
-            | Self::ClockSkew
-            | Self::Locked => Blame::Destination,
+            | Self::ClockSkew => Blame::Destination,
             Self::Missing | Self::Corrupt | Self::WrongPassword => Blame::Backup,
             Self::HostileArchive => Blame::Content,
             Self::EntryMissing => Blame::Request,
@@ -127,6 +126,7 @@ impl FailureCode {
             | Self::WindowClosed
             | Self::KeyMissing
             | Self::NotSupported
+            | Self::Locked
             | Self::Internal => Blame::Service,
         }
     }

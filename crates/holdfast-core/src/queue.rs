@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::extent::Extent;
-use crate::ids::{DestinationId, RepositoryId, ServerId, UserId};
+use crate::ids::{DestinationId, RepositoryId, ServerId, TaskId, UserId};
 
 /// The turn of a new run: not before the highest that was served, and for a long run after all of the user's other
 /// runs. Short runs need no order among themselves: they have their own places, and a limit for each user. The store
@@ -121,8 +121,17 @@ pub struct Load {
 /// How a run uses a repository: one that prunes it needs it for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RepositoryUse {
-    pub id: RepositoryId,
+    pub repositories: UsedRepositories,
     pub is_exclusive: bool,
+}
+
+/// What a run keeps others from using at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UsedRepositories {
+    /// Those of a task: it has several if its destination or folder was changed.
+    OfTask(TaskId),
+    /// One whose task has been deleted.
+    One(RepositoryId),
 }
 
 /// Decides which queued runs may start, in the order of their turns, and keeps count of what is running.
@@ -135,7 +144,7 @@ pub struct Chooser {
     /// By user and by each name of a machine. Users never wait for each other's runs: anyone can claim an address.
     in_use: HashMap<(UserId, String), Vec<Access>>,
     /// Whether the use is exclusive.
-    repositories: HashMap<RepositoryId, bool>,
+    repositories: HashMap<UsedRepositories, bool>,
 }
 
 impl Chooser {
@@ -193,7 +202,7 @@ impl Chooser {
 
     fn is_repository_in_use(&self, load: &Load) -> bool {
         let Some(wanted) = load.repository else { return false };
-        self.repositories.get(&wanted.id).is_some_and(|is_exclusive| *is_exclusive || wanted.is_exclusive)
+        self.repositories.get(&wanted.repositories).is_some_and(|is_exclusive| *is_exclusive || wanted.is_exclusive)
     }
 
     fn is_data_in_use(&self, load: &Load) -> bool {
@@ -215,7 +224,7 @@ impl Chooser {
 
     fn reserve(&mut self, load: Load) {
         if let Some(wanted) = load.repository {
-            *self.repositories.entry(wanted.id).or_default() |= wanted.is_exclusive;
+            *self.repositories.entry(wanted.repositories).or_default() |= wanted.is_exclusive;
         }
         let Some((host, access)) = load.access else { return };
         for name in host.names() {
@@ -268,7 +277,7 @@ mod tests {
     #[test]
     fn a_repository_is_pruned_alone_and_nothing_overtakes_that() {
         let run = |id: i64, is_exclusive: bool| Load {
-            repository: Some(RepositoryUse { id: RepositoryId(id), is_exclusive }),
+            repository: Some(RepositoryUse { repositories: UsedRepositories::OfTask(TaskId(id)), is_exclusive }),
             ..load(1, 1)
         };
         let mut chooser = chooser();

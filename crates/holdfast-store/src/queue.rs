@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 
 use holdfast_core::failure::FailureCode;
-use holdfast_core::ids::{DestinationId, RepositoryId, RunId, ServerId, UserId};
-use holdfast_core::queue::{Access, Chooser, ConcurrencyLimits, Load, LongRunCapacity, RepositoryUse, Share};
+use holdfast_core::ids::{DestinationId, RepositoryId, RunId, ServerId, TaskId, UserId};
+use holdfast_core::queue::{
+    Access, Chooser, ConcurrencyLimits, Load, LongRunCapacity, RepositoryUse, Share, UsedRepositories,
+};
+use holdfast_core::storage::Format;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
@@ -29,6 +32,8 @@ named_row! {
         restore_content: Option<String>,
         task_spec: Option<String>,
         repository_id: Option<i64>,
+        repository_task_id: Option<i64>,
+        task_id: Option<i64>,
         is_prune: bool,
         host: HostRow,
     }
@@ -43,8 +48,21 @@ impl LoadRow {
             destination: self.load_destination_id.map(DestinationId),
             access,
             repository: self
-                .repository_id
-                .map(|id| RepositoryUse { id: RepositoryId(id), is_exclusive: self.is_prune }),
+                .repositories()
+                .map(|repositories| RepositoryUse { repositories, is_exclusive: self.is_prune }),
+        }
+    }
+
+    /// The repository that a run uses. Into which of its task a backup will store is not decided yet.
+    fn repositories(&self) -> Option<UsedRepositories> {
+        let of_backup = || {
+            let task = spec::task(self.task_spec.as_deref()?)?;
+            (task.storage.format == Format::Repository).then_some(UsedRepositories::OfTask(TaskId(self.task_id?)))
+        };
+        match (self.repository_task_id, self.repository_id) {
+            (Some(task), _) => Some(UsedRepositories::OfTask(TaskId(task))),
+            (None, Some(id)) => Some(UsedRepositories::One(RepositoryId(id))),
+            (None, None) => of_backup(),
         }
     }
 
@@ -81,15 +99,14 @@ macro_rules! loads {
                  COALESCE(t.backup_destination_id, r.destination_id, c.destination_id, p.destination_id)
                      AS load_destination_id, r.turn, w.run_id IS NOT NULL AS is_restore,
                  w.path AS restore_path, w.database_name AS restore_database, b.content AS restore_content,
-                 t.spec AS task_spec, r.kind = 'prune' AS is_prune,
-                 COALESCE(r.repository_id, c.repository_id, (SELECT MAX(o.id) FROM repositories o
-                     WHERE o.task_id = t.id AND o.destination_id = t.backup_destination_id)) AS repository_id, ",
+                 t.spec AS task_spec, t.id AS task_id, r.kind = 'prune' AS is_prune,
+                 p.id AS repository_id, p.task_id AS repository_task_id, ",
             host_columns!(),
             " FROM runs r
              LEFT JOIN restores w ON w.run_id = r.id AND NOT w.dry_run
              LEFT JOIN backups b ON b.id = r.backup_id
              LEFT JOIN backup_copies c ON c.backup_id = r.backup_id AND c.position = 0
-             LEFT JOIN repositories p ON p.id = r.repository_id
+             LEFT JOIN repositories p ON p.id = COALESCE(r.repository_id, c.repository_id)
              LEFT JOIN backup_tasks t ON t.id = r.task_id AND r.kind = 'backup'
              LEFT JOIN remote_servers s ON s.id = r.load_server_id
              LEFT JOIN remote_servers j ON j.id = s.jump_server_id

@@ -35,10 +35,18 @@ row_type! {
         check_began_at: Option<DbTime> = "p.check_began_at",
         check_position: Option<String> = "p.check_position",
         /// What went wrong with the last prune or check.
+        trouble_of: Option<String> = "p.trouble_of",
         trouble_code: Option<FailureCode> = "p.trouble_code",
         trouble: Option<String> = "p.trouble",
         trouble_told_at: Option<DbTime> = "p.trouble_told_at",
         created_at: DbTime = "p.created_at",
+    }
+}
+
+impl RepositoryRow {
+    /// Whether what went wrong last was a prune, or else a check.
+    pub fn is_trouble_of(&self, is_prune: bool) -> bool {
+        self.trouble_of.as_deref() == Some(if is_prune { PRUNE } else { CHECK })
     }
 }
 
@@ -73,6 +81,23 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewRepository, now: Timest
 
 pub async fn find(tx: &mut Tx, id: RepositoryId) -> Result<Option<RepositoryRow>> {
     find_row!(tx, "FROM repositories p WHERE p.id = $1", id.0)
+}
+
+/// Gives the repository in this folder to a task of its owner, if the task that it belonged to has been deleted.
+pub async fn take_over(tx: &mut Tx, owner: UserId, new: &NewRepository) -> Result<Option<RepositoryId>> {
+    let row = fetch_optional!(
+        tx,
+        (i64,),
+        "UPDATE repositories SET task_id = $1, store_path = $2
+         WHERE destination_id = $3 AND folder = $4 AND user_id = $5 AND task_id IS NULL AND removed_at IS NULL
+         RETURNING id",
+        new.task.0,
+        &new.store_path,
+        new.destination.0,
+        &new.folder,
+        owner.0
+    )?;
+    Ok(row.map(|(id,)| RepositoryId(id)))
 }
 
 /// Finds the row and keeps others from changing it until the transaction ends.
@@ -150,7 +175,11 @@ pub async fn open_passwords(tx: &mut Tx, row: &RepositoryRow) -> Result<Vec<Secr
 
 /// Records the passwords that may open it, the newest first.
 pub async fn write_passwords(tx: &mut Tx, id: RepositoryId, owner: UserId, passwords: &[Secret]) -> Result<()> {
-    let list: Vec<&str> = passwords.iter().take(MOST_PASSWORDS).map(Secret::reveal).collect();
+    let mut list: Vec<&str> = passwords.iter().map(Secret::reveal).collect();
+    // The last one is that of the last backup, and opens the repository in any case.
+    if list.len() > MOST_PASSWORDS {
+        list.drain(MOST_PASSWORDS - 1..list.len() - 1);
+    }
     let list = Secret::new(serde_json::json!(list).to_string());
     write_secret!(tx, "repositories", "passwords_sealed", id.0, owner, &SecretChange::Set(list));
     Ok(())
@@ -186,7 +215,7 @@ pub struct Pruned {
     pub is_gone: bool,
 }
 
-/// Records a prune that began at `began`: what became garbage later is still there.
+/// Records a prune that began at `began`. What backups needed that were removed since may still be there.
 pub async fn update_pruned(
     tx: &mut Tx,
     id: RepositoryId,
@@ -201,7 +230,9 @@ pub async fn update_pruned(
     execute!(
         tx,
         "UPDATE repositories SET stored_bytes = $1, unused_bytes = $2, pruned_at = $3, prune_tried_at = $3,
-             garbage_since = CASE WHEN $4 OR garbage_since > $5 THEN garbage_since END, garbage_bytes = 0
+             garbage_since = CASE WHEN $4 OR EXISTS (SELECT 1 FROM backup_copies c
+                 WHERE c.repository_id = repositories.id AND c.removed_at >= $5) THEN garbage_since END,
+             garbage_bytes = 0
          WHERE id = $6",
         pruned.stored_bytes,
         pruned.unused_bytes,
@@ -222,21 +253,43 @@ pub struct Checked {
     pub position: Option<String>,
 }
 
-/// Records a check that has found nothing wrong.
-pub async fn update_checked(tx: &mut Tx, id: RepositoryId, checked: &Checked, now: Timestamp) -> Result<()> {
-    let is_over = checked.position.is_none();
+/// Records that a prune or a check has been queued: one that never ends is not queued again at once.
+pub async fn note_tried(tx: &mut Tx, id: RepositoryId, is_prune: bool, now: Timestamp) -> Result<()> {
+    execute!(
+        tx,
+        "UPDATE repositories SET
+             prune_tried_at = CASE WHEN $1 THEN CAST($2 AS BIGINT) ELSE prune_tried_at END,
+             check_tried_at = CASE WHEN $1 THEN check_tried_at ELSE CAST($2 AS BIGINT) END
+         WHERE id = $3",
+        is_prune,
+        DbTime(now),
+        id.0
+    )?;
+    Ok(())
+}
+
+/// Records how far a check has read, whatever it has found.
+pub async fn update_check_position(tx: &mut Tx, id: RepositoryId, checked: &Checked, now: Timestamp) -> Result<()> {
     execute!(
         tx,
         "UPDATE repositories SET check_tried_at = $1, check_position = $2,
-             check_began_at = CASE WHEN $3 THEN NULL ELSE CAST($4 AS BIGINT) END,
-             checked_at = CASE WHEN $3 THEN CAST($1 AS BIGINT) ELSE checked_at END
+             check_began_at = CASE WHEN $3 THEN NULL ELSE CAST($4 AS BIGINT) END
          WHERE id = $5",
         DbTime(now),
         checked.position.as_deref(),
-        is_over,
+        checked.position.is_none(),
         DbTime(checked.began_at),
         id.0
     )?;
+    Ok(())
+}
+
+/// Records a check that has found nothing wrong.
+pub async fn update_checked(tx: &mut Tx, id: RepositoryId, checked: &Checked, now: Timestamp) -> Result<()> {
+    update_check_position(tx, id, checked, now).await?;
+    if checked.position.is_none() {
+        execute!(tx, "UPDATE repositories SET checked_at = $1 WHERE id = $2", DbTime(now), id.0)?;
+    }
     clear_trouble(tx, id, CHECK).await
 }
 
@@ -265,18 +318,13 @@ pub async fn update_trouble(
 ) -> Result<()> {
     execute!(
         tx,
-        "UPDATE repositories SET trouble_of = $6, trouble_code = $1, trouble = $2,
-             prune_tried_at = CASE WHEN $3 THEN CAST($4 AS BIGINT) ELSE prune_tried_at END,
-             check_tried_at = CASE WHEN $3 THEN check_tried_at ELSE CAST($4 AS BIGINT) END
-         WHERE id = $5",
+        "UPDATE repositories SET trouble_of = $1, trouble_code = $2, trouble = $3 WHERE id = $4",
+        if is_prune { PRUNE } else { CHECK },
         code.as_str(),
         reason,
-        is_prune,
-        DbTime(now),
-        id.0,
-        if is_prune { PRUNE } else { CHECK }
+        id.0
     )?;
-    Ok(())
+    note_tried(tx, id, is_prune, now).await
 }
 
 pub async fn update_trouble_told(tx: &mut Tx, id: RepositoryId, now: Timestamp) -> Result<()> {

@@ -152,12 +152,7 @@ impl Job for Backup {
 
     /// A run that did not end may have left packs in its repository.
     async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, _error: &EngineError) -> Result<(), StoreError> {
-        // A run that was lost with its worker has not said which one it was.
-        let repository = match self.repository {
-            Some(repository) => Some(repository),
-            None => repositories::list_of_task(tx, self.task).await?.first().map(|row| row.id),
-        };
-        match repository {
+        match self.repository {
             Some(repository) => repositories::note_garbage(tx, repository, 0, ending.now).await,
             None => Ok(()),
         }
@@ -210,7 +205,17 @@ impl Job for Backup {
         }
     }
 
-    async fn left_behind(&self, _tx: &mut Tx, _run: &RunRow) -> Result<String, StoreError> {
+    /// A run that was lost with its worker may have left packs in the repository of its task.
+    async fn left_behind(&self, tx: &mut Tx, run: &RunRow) -> Result<String, StoreError> {
+        let task = tasks::find(tx, self.task).await?;
+        let task = task.filter(|task| task.spec.storage.format == Format::Repository);
+        if let Some((task, began)) = task.zip(run.started_at) {
+            let path = &task.spec.storage.path;
+            let found = repositories::find_of_task(tx, task.id, task.backup_destination_id, path).await?;
+            if let Some(row) = found {
+                repositories::note_garbage(tx, row.id, 0, began.0).await?;
+            }
+        }
         Ok("This run produced no backup.".to_owned())
     }
 }

@@ -1,7 +1,7 @@
 //! Checks a repository: its structure, and a share of its packs, so that all have been read after some runs. Records
 //! which backups can be restored and which cannot.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use holdfast_core::Timestamp;
@@ -37,6 +37,27 @@ struct Done {
     damaged: Vec<Damaged>,
 }
 
+impl Done {
+    fn checked(&self) -> Checked {
+        Checked { began_at: self.began_at, position: self.report.position.clone() }
+    }
+
+    /// Once all packs have been read, records that the backups are good that were there when the reading began.
+    async fn record_good(&self, tx: &mut Tx) -> Result<(), StoreError> {
+        if self.report.position.is_some() {
+            return Ok(());
+        }
+        let is_damaged = |backup: BackupId| self.damaged.iter().any(|damaged| damaged.backup == backup);
+        for row in self.on_record.iter().filter(|row| row.created_at.0 <= self.began_at) {
+            if !is_damaged(row.backup_id) {
+                let (backup, verified) = (row.backup_id, Verification::Verified);
+                copies::update_verification(tx, backup, self.destination, verified, self.began_at).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
 struct Damaged {
     backup: BackupId,
     found: Verification,
@@ -55,7 +76,7 @@ fn damaged(report: &CheckReport, on_record: &[SnapshotRow]) -> Vec<Damaged> {
         report.damaged.iter().map(|damaged| (damaged.id.as_str(), damaged)).collect();
     let mut found = Vec::new();
     for row in on_record {
-        let id = row.locator.rsplit('/').next().unwrap_or_default();
+        let id = snapshot_id(&row.locator);
         if report.missing.contains(&row.locator) {
             let reason = "The snapshot of this backup is gone from its repository.".to_owned();
             found.push(Damaged { backup: row.backup_id, found: Verification::Missing, reason });
@@ -65,6 +86,11 @@ fn damaged(report: &CheckReport, on_record: &[SnapshotRow]) -> Vec<Damaged> {
         }
     }
     found
+}
+
+/// The name of the snapshot at the end of a locator.
+fn snapshot_id(locator: &str) -> &str {
+    locator.rsplit_once('/').map_or(locator, |(_, id)| id)
 }
 
 fn describe(damaged: &DamagedSnapshot) -> String {
@@ -125,13 +151,26 @@ impl Job for CheckRepository {
         for Damaged { backup, reason, .. } in damaged.iter().take(NAMED) {
             log.warn(format!("Backup {backup}: {reason}"));
         }
-        let (count, all) = (damaged.len(), on_record.len());
+        let known: HashSet<&str> = on_record.iter().map(|row| snapshot_id(&row.locator)).collect();
+        let others: Vec<&DamagedSnapshot> =
+            report.damaged.iter().filter(|damaged| !known.contains(damaged.id.as_str())).collect();
+        for other in others.iter().take(NAMED) {
+            log.warn(format!("Snapshot {}, which is no backup of this service: {}", other.id, describe(other)));
+        }
+        let (count, all, others) = (damaged.len(), on_record.len(), others.len());
         let is_missing = damaged.iter().all(|damaged| damaged.found == Verification::Missing);
         self.done = Some(Done { destination: row.destination_id, report, began_at, on_record, damaged });
         if count > 0 {
             let code = if is_missing { FailureCode::Missing } else { FailureCode::Corrupt };
             let message = format!("{count} of {all} backups of this repository cannot be restored completely.");
             return Err(EngineError::new(code, message));
+        }
+        if others > 0 {
+            let message = format!(
+                "{others} snapshots in this repository that other programs have written cannot be restored completely. \
+                 It cannot be pruned until they are repaired or removed, as with restic forget."
+            );
+            return Err(EngineError::corrupt(message));
         }
         Ok(())
     }
@@ -152,24 +191,21 @@ impl Job for CheckRepository {
         let Some(done) = &self.done else {
             return Err(StoreError::Broken(format!("run {} has no check to record", ending.run.id)));
         };
-        let checked = Checked { began_at: done.began_at, position: done.report.position.clone() };
-        repositories::update_checked(tx, self.repository, &checked, ending.now).await?;
+        repositories::update_checked(tx, self.repository, &done.checked(), ending.now).await?;
         destinations::update_check(tx, done.destination, None, ending.now).await?;
-        if done.report.position.is_some() {
-            return Ok(());
-        }
-        // Everything that was there when the reading began has been read since.
-        for row in done.on_record.iter().filter(|row| row.created_at.0 <= done.began_at) {
-            copies::update_verification(tx, row.backup_id, done.destination, Verification::Verified, done.began_at)
-                .await?;
-        }
-        Ok(())
+        done.record_good(tx).await
     }
 
     async fn record_failure(&self, tx: &mut Tx, ending: &Ending<'_>, error: &EngineError) -> Result<(), StoreError> {
-        let Some(done) = self.done.as_ref().filter(|done| !done.damaged.is_empty()) else {
+        let Some(done) = &self.done else {
             return note_trouble(tx, ending, self.repository, Maintenance::Check, error).await;
         };
+        // What is damaged must not keep the rest from being read.
+        repositories::update_check_position(tx, self.repository, &done.checked(), ending.now).await?;
+        done.record_good(tx).await?;
+        if done.damaged.is_empty() {
+            return note_trouble(tx, ending, self.repository, Maintenance::Check, error).await;
+        }
         let found = (error.code, error.message.as_str());
         repositories::update_trouble(tx, self.repository, false, found, ending.now).await?;
         let mut news = Vec::new();

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use holdfast_core::Timestamp;
+use holdfast_core::failure::FailureCode;
 use holdfast_core::figures::size;
 use holdfast_core::ids::RepositoryId;
 use holdfast_core::storage::Format;
@@ -51,10 +52,22 @@ impl Job for Prune {
         let mut tx = services.app.store.read().await.map_err(of_store)?;
         let on_record = repositories::list_snapshots(&mut tx, row.id).await.map_err(of_store)?;
         let is_abandoned = on_record.is_empty() && !is_in_use(&mut tx, &row).await.map_err(of_store)?;
-        let on_record = on_record.into_iter().map(|row| row.locator).collect();
         drop(tx);
-        let plan = PrunePlan { repository, budget: services.settings.prune_limit, is_abandoned, on_record };
-        let report = services.engine.prune(&plan, working.context).await?;
+        let on_record = on_record.into_iter().map(|row| row.locator).collect();
+        let mut plan = PrunePlan { repository, budget: services.settings.prune_limit, is_abandoned, on_record };
+        let mut pruned = services.engine.prune(&plan, working.context).await;
+        // A backup may have been deleted while the run waited for the repository.
+        if pruned.as_ref().is_err_and(|error| error.code == FailureCode::Missing) {
+            let mut tx = services.app.store.read().await.map_err(of_store)?;
+            let present = repositories::list_snapshots(&mut tx, row.id).await.map_err(of_store)?;
+            drop(tx);
+            let present: Vec<String> = present.into_iter().map(|row| row.locator).collect();
+            if present != plan.on_record {
+                plan.on_record = present;
+                pruned = services.engine.prune(&plan, working.context).await;
+            }
+        }
+        let report = pruned?;
         self.done = Some(Done { report, began });
         Ok(())
     }

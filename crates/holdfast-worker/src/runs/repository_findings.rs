@@ -39,15 +39,17 @@ pub(super) async fn note_trouble(
 ) -> Result<(), StoreError> {
     let Some(row) = repositories::find(tx, id).await? else { return Ok(()) };
     let (found, now) = ((error.code, error.message.as_str()), ending.now);
-    repositories::update_trouble(tx, id, what == Maintenance::Prune, found, now).await?;
+    // These say nothing about the repository.
     if matches!(error.code, FailureCode::Cancelled | FailureCode::WorkerLost | FailureCode::DatabaseAway) {
         return Ok(());
     }
-    if error.code != FailureCode::Locked && is_lost_destination(error.code) {
+    repositories::update_trouble(tx, id, what == Maintenance::Prune, found, now).await?;
+    if is_lost_destination(error.code) {
         return note_lost_destination(tx, ending, row.destination_id, error).await;
     }
     let was_told = row.trouble_told_at.is_some_and(|told| now.duration_since(told.0).as_secs() < TELL_AGAIN_SECS);
-    if was_told && row.trouble_code == Some(error.code) {
+    let is_same = row.trouble_code == Some(error.code) && row.is_trouble_of(what == Maintenance::Prune);
+    if was_told && is_same {
         return Ok(());
     }
     repositories::update_trouble_told(tx, id, now).await?;

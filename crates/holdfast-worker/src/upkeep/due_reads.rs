@@ -75,6 +75,7 @@ async fn queue_maintenance(services: &Services, owner: UserId, subject: RunSubje
     if repositories::find_locked(&mut tx, id).await?.is_none() || repositories::is_in_maintenance(&mut tx, id).await? {
         return Ok(());
     }
+    repositories::note_tried(&mut tx, id, matches!(subject, RunSubject::Prune(_)), app.now()).await?;
     runs::insert(&mut tx, &NewRun::new(owner, subject, Trigger::Schedule), app.now()).await?;
     runs::announce(&mut tx).await?;
     tx.commit().await?;

@@ -309,6 +309,49 @@ on_both_engines! {
         assert_eq!(found[..length], list[..]);
     }
 
+    async fn what_is_damaged_does_not_keep_the_rest_from_being_read(app: TestApp) {
+        let bench = Bench::new(app).await;
+        let task = bench.repository_task(json!({"maximum_backups_to_keep": 0})).await;
+        let mut backups = Vec::new();
+        for round in 0..6 {
+            std::fs::write(bench.source().join("file"), random(round, 1_000_000)).unwrap();
+            backups.push(bench.back_up(task).await);
+        }
+        let repository = bench.repository(task).await;
+        let folder = bench.repository_folder(&repository);
+        let snapshot = folder.join("snapshots").join(backups[0]["key"].as_str().unwrap().rsplit('/').next().unwrap());
+        std::fs::write(&snapshot, "rubbish").unwrap();
+        // Each check of the schedule reads a part, so that all packs have been read after four of them.
+        bench.user.client.act(&format!("/api/backup-tasks/{task}/pause")).await.expect(200);
+        for _ in 0..5 {
+            bench.app.clock.advance_secs(7 * 86_400);
+            bench.app.worker().tidy().await.unwrap();
+            bench.app.run_until_idle().await;
+        }
+        assert_eq!(bench.show(&backups[0]).await["verification"]["status"], "corrupt");
+        for backup in &backups[1..] {
+            assert_eq!(bench.show(backup).await["verification"]["status"], "verified", "{backup}");
+        }
+        assert_ne!(bench.repository(task).await["error"], Value::Null);
+    }
+
+    async fn a_new_task_goes_on_with_the_repository_of_a_deleted_one(app: TestApp) {
+        let bench = Bench::new(app).await;
+        std::fs::write(bench.source().join("file"), random(1, 3_000_000)).unwrap();
+        let first = bench.repository_task(json!({})).await;
+        let old = bench.back_up(first).await;
+        let folder = bench.repository(first).await["folder"].as_str().unwrap().to_owned();
+        let second = bench.repository_task(json!({"store_path": folder})).await;
+        let refused = bench.run(second).await;
+        assert_failed(&refused, "destination_denied");
+        bench.user.client.delete(&format!("/api/backup-tasks/{first}")).await.expect(200);
+        let new = bench.back_up(second).await;
+        assert!(new["size_bytes"].as_i64().unwrap() < 20_000, "{new}");
+        assert_eq!(bench.repository(second).await["folder"], folder);
+        assert_successful(&bench.verify(&old).await);
+        assert_successful(&bench.verify(&new).await);
+    }
+
     async fn a_lost_index_is_built_again_from_the_packs(app: TestApp) {
         let bench = Bench::new(app).await;
         SampleTree::create(&bench.source());

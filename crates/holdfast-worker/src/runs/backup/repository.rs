@@ -79,7 +79,10 @@ async fn begin(
         password: password.clone(),
     };
     let mut tx = services.app.store.begin().await.map_err(of_store)?;
-    let inserted = repositories::insert(&mut tx, planned.owner, &new, now).await.map_err(of_store)?;
+    let inserted = match repositories::insert(&mut tx, planned.owner, &new, now).await.map_err(of_store)? {
+        None => repositories::take_over(&mut tx, planned.owner, &new).await.map_err(of_store)?,
+        inserted => inserted,
+    };
     let taken = || {
         let message = format!(
             "The repository in \"{folder}\" belongs to another task. Set another folder at the destination for this one."
