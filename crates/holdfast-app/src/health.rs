@@ -434,6 +434,13 @@ fn gauges(found: &Figures, now: Timestamp, workers: usize) -> Vec<Gauge> {
         ("holdfast_backups_bytes", "Size of the stored backups.", one(found.stored_bytes)),
         ("holdfast_backups_damaged", "Backups that are damaged or missing.", one(found.backups_damaged)),
         ("holdfast_backups_unproven", "Backups that were never verified.", one(found.backups_unproven)),
+        ("holdfast_repositories", "Repositories.", one(found.repositories)),
+        ("holdfast_repositories_bytes", "Size of the repositories.", one(found.repositories_bytes)),
+        (
+            "holdfast_repositories_neglected",
+            "Repositories whose last prune or check failed.",
+            one(found.repositories_neglected),
+        ),
         (
             "holdfast_retention_held_age_seconds",
             "How long old backups of a task have not been removed, because the newest looks wrong; of the longest hold.",

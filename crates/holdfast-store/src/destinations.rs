@@ -290,7 +290,10 @@ pub async fn list_stored(tx: &mut Tx, owner: UserId) -> Result<Vec<StoredRow>> {
     fetch_all!(
         tx,
         StoredRow,
-        "SELECT d.label, d.kind, COUNT(*) AS backups, CAST(SUM(c.size_bytes) AS BIGINT) AS bytes
+        "SELECT d.label, d.kind, COUNT(*) AS backups,
+             CAST(SUM(CASE WHEN c.repository_id IS NULL THEN c.size_bytes ELSE 0 END) AS BIGINT)
+                 + (SELECT CAST(COALESCE(SUM(p.stored_bytes), 0) AS BIGINT) FROM repositories p
+                    WHERE p.destination_id = d.id AND p.removed_at IS NULL) AS bytes
          FROM backup_copies c JOIN backup_destinations d ON d.id = c.destination_id
          WHERE d.user_id = $1 AND c.remove_after IS NULL AND c.removed_at IS NULL
          GROUP BY d.id, d.label, d.kind ORDER BY d.id",

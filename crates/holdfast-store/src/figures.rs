@@ -29,6 +29,10 @@ named_row! {
         pub stored_bytes: i64,
         pub backups_damaged: i64,
         pub backups_unproven: i64,
+        pub repositories: i64,
+        pub repositories_bytes: i64,
+        /// Those whose last prune or check failed.
+        pub repositories_neglected: i64,
         pub servers_online: i64,
         pub servers_offline: i64,
         pub servers_unknown: i64,
@@ -58,6 +62,7 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
             ")) AS tasks_suspended,
              t.tasks, t.tasks_paused, t.tasks_failed, t.tasks_overdue, t.tasks_without_success, t.tasks_held,
              t.held_since, b.backups, b.stored_bytes, b.backups_damaged, b.backups_unproven,
+             o.repositories, o.repositories_bytes, o.repositories_neglected,
              r.servers_online, r.servers_offline, r.servers_unknown,
              d.destinations_reachable, d.destinations_unreachable, d.destinations_unknown,
              (SELECT COUNT(*) FROM notices WHERE next_try_at IS NOT NULL) AS notices_waiting,
@@ -81,6 +86,10 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
                      AS backups_damaged,
                  CAST(COALESCE(SUM(CASE WHEN status = 'unverified' THEN amount END), 0) AS BIGINT) AS backups_unproven
              FROM totals WHERE subject = 'backup' AND kind = 'stored') b
+         CROSS JOIN (SELECT COUNT(*) AS repositories,
+                 CAST(COALESCE(SUM(stored_bytes), 0) AS BIGINT) AS repositories_bytes,
+                 COUNT(trouble_code) AS repositories_neglected
+             FROM repositories WHERE removed_at IS NULL) o
          CROSS JOIN (SELECT COUNT(CASE WHEN connectivity = 'online' THEN 1 END) AS servers_online,
                  COUNT(CASE WHEN connectivity = 'offline' THEN 1 END) AS servers_offline,
                  COUNT(CASE WHEN connectivity = 'unknown' THEN 1 END) AS servers_unknown

@@ -62,6 +62,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(34, "0034_idempotency_actors.sql"),
     migration!(35, "0035_totals_of_streams.sql"),
     migration!(36, "0036_repositories.sql"),
+    migration!(37, "0037_repository_totals.sql"),
 ];
 
 /// Applies missing migrations. Several processes may start at once: on PostgreSQL a lock lets one through at a time, on

@@ -82,7 +82,8 @@ pub async fn count_runs(tx: &mut Tx, user: UserId, from: Timestamp, to: Timestam
     Ok(row.unwrap_or_default())
 }
 
-/// Bytes that a user's backups take at their destinations: now, and at an earlier time.
+/// Bytes that a user's backups take at their destinations: now, and at an earlier time. A repository had then what it
+/// has now without what was added since; what was removed from it since is not known.
 pub async fn sum_stored(tx: &mut Tx, user: UserId, then: Timestamp) -> Result<(i64, i64)> {
     let row = fetch_optional!(
         tx,
@@ -90,9 +91,22 @@ pub async fn sum_stored(tx: &mut Tx, user: UserId, then: Timestamp) -> Result<(i
         "SELECT CAST(COALESCE(SUM(CASE WHEN b.deleted_at IS NULL THEN c.size_bytes ELSE 0 END), 0) AS BIGINT),
              CAST(COALESCE(SUM(CASE WHEN c.created_at < $2 AND (b.deleted_at IS NULL OR b.deleted_at >= $2)
                  THEN c.size_bytes ELSE 0 END), 0) AS BIGINT)
-         FROM backup_copies c JOIN backups b ON b.id = c.backup_id WHERE c.user_id = $1",
+         FROM backup_copies c JOIN backups b ON b.id = c.backup_id
+         WHERE c.user_id = $1 AND c.repository_id IS NULL",
         user.0,
         DbTime(then)
     )?;
-    Ok(row.unwrap_or_default())
+    let (archives_now, archives_then) = row.unwrap_or_default();
+    let repositories = fetch_optional!(
+        tx,
+        (i64, i64),
+        "SELECT CAST(COALESCE(SUM(p.stored_bytes), 0) AS BIGINT),
+             (SELECT CAST(COALESCE(SUM(c.size_bytes), 0) AS BIGINT) FROM backup_copies c
+                 WHERE c.user_id = $1 AND c.repository_id IS NOT NULL AND c.created_at >= $2)
+         FROM repositories p WHERE p.user_id = $1 AND p.removed_at IS NULL",
+        user.0,
+        DbTime(then)
+    )?;
+    let (repositories_now, added) = repositories.unwrap_or_default();
+    Ok((archives_now + repositories_now, archives_then + (repositories_now - added).max(0)))
 }
