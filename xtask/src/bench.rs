@@ -122,6 +122,33 @@ pub fn torture(arguments: &[&str]) -> Result<()> {
     step("torture", Command::new(support("torture")).arg(target("holdfast")).args([seed, kills, minutes]))
 }
 
+/// Kills backups, prunes and checks of a repository, and has restic check what is left.
+pub fn torture_repository(arguments: &[&str]) -> Result<()> {
+    let (mut seed, mut kills) = ("1", "500");
+    for pair in arguments.chunks(2) {
+        match pair {
+            ["--seed", number] if number.parse::<u64>().is_ok() => seed = number,
+            ["--kills", number] if number.parse::<usize>().is_ok() => kills = number,
+            _ => return Err("torture-repository takes --seed N and --kills N".to_owned()),
+        }
+    }
+    packages::install(&[packages::SSHD, packages::SSH, RESTIC])?;
+    build_example("repository_stress")?;
+    step("torture", in_memory("repository_stress").args(["kills", kills, seed]))
+}
+
+/// Measures a repository with millions of blobs, beside restic.
+pub fn blobs(arguments: &[&str]) -> Result<()> {
+    let count = match arguments {
+        [] => "10000000",
+        ["--count", count] if count.parse::<usize>().is_ok() => count,
+        _ => return Err("bench blobs takes only --count N".to_owned()),
+    };
+    packages::install(&[packages::SSHD, packages::SSH, RESTIC, TIME])?;
+    build_example("repository_stress")?;
+    step("measure", in_memory("repository_stress").args(["blobs", count]))
+}
+
 /// Measures many runs that become due at once, and the cost of idle tasks.
 pub fn scheduler() -> Result<()> {
     packages::install(&[POSTGRESQL])?;

@@ -29,6 +29,8 @@ const HELP: &str = "cargo xtask COMMAND
   openapi         regenerate docs/openapi.json
   torture         kill and disturb the built service, then check that it lost nothing; --seed N [1], --minutes N [10],
                   --kills N per seed and database [60]
+  torture-repository  kill backups, prunes and checks of a repository, and have restic check what is left;
+                  --kills N [500], --seed N [1]
   fuzz            fuzz all parsers of untrusted input; --minutes N [5], --seed N [1], --target NAME [all]; failing
                   inputs are saved in crates/holdfast-testkit/fuzz/cases
   hostile         back up from servers that send hostile archives and dumps, and check the service after each of them;
@@ -36,6 +38,7 @@ const HELP: &str = "cargo xtask COMMAND
   bench archive   compare backups with `ssh tar | zstd -3 > file`; --repeats N [3]; draws docs/archive.svg
   bench repository  compare repositories with restic, borg and rsync; --repeats N [3], --latency, --s3, --million,
                   --small, --logs, --only NAME, --binary PATH; draws docs/repository.svg
+  bench blobs     backups, prunes and checks of a repository with 10,000,000 blobs, and those of restic; --count N
   bench scheduler 10,000 runs due at the same moment, and the idle cost of 100,000 tasks, on both databases
   bench pages     the overview with 10,000 tasks and 1,000,000 runs, and the size of a first visit
   docs            write the generated documentation and build the manual in target/book
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         ["bench", "scheduler"] => bench::scheduler(),
         ["bench", "pages"] => bench::pages(),
         ["bench", "growth", rest @ ..] => bench::growth(rest),
+        ["bench", "blobs", rest @ ..] => bench::blobs(rest),
         ["bench", "incident", rest @ ..] => bench::incident(rest),
         ["bench", "slow-clients", rest @ ..] => slow_clients::run(rest),
         ["bench", "footprint"] => bench::footprint(),
@@ -74,6 +78,7 @@ fn main() -> ExitCode {
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["hostile", rest @ ..] => hostile::run(rest),
         ["torture", rest @ ..] => bench::torture(rest),
+        ["torture-repository", rest @ ..] => bench::torture_repository(rest),
         ["help" | "--help" | "-h"] => {
             println!("{HELP}");
             Ok(())
