@@ -3,7 +3,6 @@
 use holdfast_app::Resource;
 use holdfast_app::repositories::{self, Repository};
 use holdfast_core::clock::rfc3339;
-use holdfast_core::failure::FailureCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -27,14 +26,14 @@ pub(crate) struct RepositoryResource {
     plain_bytes: i64,
     /// What the repository takes up at the destination. Null until the first backup.
     stored_bytes: Option<i64>,
-    /// At most this much was left by removed backups since the last prune.
+    /// An estimate of what removed backups have left since the last prune: what each of them had added.
     garbage_bytes: i64,
     /// What the last prune left unused, because removing it would have cost too much.
     unused_bytes: i64,
     pruned_at: Option<String>,
     /// When all of it was last found to be sound: its structure and every pack.
     checked_at: Option<String>,
-    /// Why the last prune or check failed.
+    /// Why the last check failed, or else the last prune.
     error_code: Option<&'static str>,
     error: Option<String>,
     /// The newest prune or check, also one that is queued or running.
@@ -44,6 +43,7 @@ pub(crate) struct RepositoryResource {
 
 fn shape(repository: Repository) -> RepositoryResource {
     let Repository { row, backups, plain_bytes, newest_run } = repository;
+    let trouble = row.trouble().map(|(code, reason)| (code, reason.to_owned()));
     RepositoryResource {
         id: row.id.0,
         backup_task_id: row.task_id.map(|id| id.0),
@@ -56,8 +56,8 @@ fn shape(repository: Repository) -> RepositoryResource {
         unused_bytes: row.unused_bytes,
         pruned_at: row.pruned_at.map(|at| rfc3339(at.0)),
         checked_at: row.checked_at.map(|at| rfc3339(at.0)),
-        error_code: row.trouble_code.map(FailureCode::as_str),
-        error: row.trouble,
+        error_code: trouble.as_ref().map(|(code, _)| code.as_str()),
+        error: trouble.map(|(_, reason)| reason),
         last_run_id: newest_run.map(|run| run.id.0),
         created_at: rfc3339(row.created_at.0),
     }

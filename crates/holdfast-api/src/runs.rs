@@ -145,14 +145,17 @@ fn with_outlook(run: RunResource, outlook: &Outlook) -> RunResource {
     }
 }
 
+/// Whether a list of runs may be narrowed to this kind. Those of repositories are listed only then.
+pub(crate) fn is_listed(kind: RunKind) -> bool {
+    kind.reads_stored_backup() || kind.is_of_repository()
+}
+
 pub(crate) async fn list_runs(call: Call) -> Answer {
     let listing = call.listing_without_labels()?;
     let mut errors = Errors::default();
     let filter = RunFilter {
         backup: call.query.id_filter(&mut errors, "backup_id"),
-        kind: call
-            .query
-            .word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| kind.reads_stored_backup())),
+        kind: call.query.word_filter(&mut errors, "kind", |text| RunKind::parse(text).filter(|kind| is_listed(*kind))),
         status: call.query.word_filter(&mut errors, "status", RunStatus::parse),
     };
     if !errors.is_empty() {

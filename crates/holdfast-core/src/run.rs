@@ -51,6 +51,21 @@ impl RunKind {
         }
     }
 
+    /// Whether it looks after a repository.
+    pub fn is_of_repository(self) -> bool {
+        match self {
+            Self::Prune | Self::CheckRepository => true,
+            Self::Backup
+            | Self::CheckServer
+            | Self::CheckDestination
+            | Self::TestStream
+            | Self::Restore
+            | Self::Verify
+            | Self::Probe
+            | Self::Inventory => false,
+        }
+    }
+
     /// Whether it copies or reads data and may take hours. The other kinds take seconds and have their own places.
     pub fn is_long(self) -> bool {
         match self {

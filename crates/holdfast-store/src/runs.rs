@@ -476,16 +476,19 @@ pub struct RunFilter {
     pub status: Option<RunStatus>,
 }
 
-/// Restores, verifications and any other runs that work on a stored backup.
+/// Restores, verifications and any other runs that work on a stored backup; or, if that is what is asked for, runs of a
+/// kind that looks after repositories.
 pub async fn list_runs_of_stored_backups(tx: &mut Tx, listing: &Listing, filter: &RunFilter) -> Result<Page<RunRow>> {
     // Only the conditions that apply, so that each combination is found by an index.
     let backup = filter.backup.map_or("", |_| " AND r.backup_id = $5");
     let kind = equals("r.kind", filter.kind.map(RunKind::as_str));
     let status = equals("r.status", filter.status.map(RunStatus::as_str));
-    let condition = format!(" AND r.backup_id IS NOT NULL{backup}{kind}{status}{}", unsearched!());
+    let is_of_repository = filter.kind.is_some_and(RunKind::is_of_repository);
+    let what = if is_of_repository { "r.repository_id" } else { "r.backup_id" };
+    let condition = format!(" AND {what} IS NOT NULL{backup}{kind}{status}{}", unsearched!());
     let kept_kind = equals("kind", filter.kind.map(RunKind::as_str));
     let kept_status = equals("status", filter.status.map(RunStatus::as_str));
-    let kinds = kinds(RunKind::reads_stored_backup);
+    let kinds = kinds(if is_of_repository { RunKind::is_of_repository } else { RunKind::reads_stored_backup });
     let kept = format!("{} AND kind IN ({kinds}){kept_kind}{kept_status}", kept_runs!());
     list_page!(
         tx,
@@ -544,10 +547,10 @@ pub async fn is_cancel_requested(tx: &mut Tx, id: RunId) -> Result<bool> {
     fetch_scalar!(tx, bool, "SELECT cancel_requested_at IS NOT NULL FROM runs WHERE id = $1", id.0)
 }
 
-/// Deletes inventories, maintenance of repositories, checks and tests that ended before `before`, up to `limit` of the first and of the others.
-/// Their findings are recorded elsewhere. Returns how many were deleted.
-pub async fn delete_old_checks_and_inventories(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
-    let inventories = execute!(
+/// Deletes inventories, prunes, checks and tests that ended before `before`: up to `limit` of those that can take long,
+/// and of the others. Their findings are recorded elsewhere. Returns how many were deleted.
+pub async fn delete_old_checks(tx: &mut Tx, before: Timestamp, limit: i64) -> Result<u64> {
+    let long = execute!(
         tx,
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs
              WHERE kind IN ('inventory', 'prune', 'check-repository') AND finished_at < $1 LIMIT $2)",
@@ -561,7 +564,7 @@ pub async fn delete_old_checks_and_inventories(tx: &mut Tx, before: Timestamp, l
         DbTime(before),
         limit
     )?;
-    Ok(inventories + checks)
+    Ok(long + checks)
 }
 
 /// How many scheduled verifications are queued or running, for all users.

@@ -11,7 +11,7 @@ use holdfast_core::source::TaskKind;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::words::kinds_of_backup_runs;
+use super::words::kinds_of_listed_runs;
 
 /// The named schema of a type, together with the schemas it refers to.
 pub(crate) struct SchemaDoc {
@@ -215,7 +215,11 @@ pub(crate) const LIST_RUNS: &[QueryDoc] = &[
     CREATED_AFTER,
     UPDATED_AFTER,
     query("backup_id", "Only runs of this backup", QueryKind::Number { default: None }),
-    query("kind", "Only runs of this kind", QueryKind::RunKind),
+    query(
+        "kind",
+        "Only runs of this kind; those that look after repositories are listed only on request",
+        QueryKind::RunKind,
+    ),
     query("status", "Only runs with this status", QueryKind::RunStatus),
 ];
 pub(crate) const DELETE_TASK: &[QueryDoc] =
@@ -246,7 +250,7 @@ impl QueryDoc {
             QueryKind::Switch => json!({ "type": "boolean", "default": false }),
             QueryKind::Verification => words(Verification::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::NoticeStatus => words(NoticeStatus::ALL.iter().map(|status| status.as_str()).collect()),
-            QueryKind::RunKind => words(kinds_of_backup_runs()),
+            QueryKind::RunKind => words(kinds_of_listed_runs()),
             QueryKind::RunStatus => words(RunStatus::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::TaskStatus => words(TaskStatus::ALL.iter().map(|status| status.as_str()).collect()),
             QueryKind::TaskType => words(TaskKind::ALL.iter().map(|kind| kind.as_str()).collect()),

@@ -16,9 +16,11 @@ use holdfast_core::storage::Format;
 use holdfast_core::stream::StreamKind;
 use serde_json::{Value, json};
 
-/// The kinds of runs that operate on a stored backup.
-pub(super) fn kinds_of_backup_runs() -> Vec<&'static str> {
-    RunKind::ALL.iter().filter(|kind| kind.reads_stored_backup()).map(|kind| kind.as_str()).collect()
+use crate::runs::is_listed;
+
+/// The kinds of runs that a list of runs may be narrowed to.
+pub(super) fn kinds_of_listed_runs() -> Vec<&'static str> {
+    RunKind::ALL.iter().filter(|kind| is_listed(**kind)).map(|kind| kind.as_str()).collect()
 }
 
 /// A schema, a field, and its values.

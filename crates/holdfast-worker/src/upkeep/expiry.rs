@@ -79,7 +79,7 @@ impl Expiring {
             Self::Tokens => tokens::delete_expired(tx, before).await.map(|_| 0),
             Self::IdempotencyKeys => idempotency::delete_before(tx, before, ROWS_AT_ONCE).await,
             Self::Events => events::delete_before(tx, before, ROWS_AT_ONCE).await,
-            Self::Checks => runs::delete_old_checks_and_inventories(tx, before, ROWS_AT_ONCE).await,
+            Self::Checks => runs::delete_old_checks(tx, before, ROWS_AT_ONCE).await,
             Self::AuditEvents => {
                 let last = audit_export::find_deletable(tx, now).await?;
                 audit::delete_before(tx, DbTime(before), last, ROWS_AT_ONCE).await
