@@ -22,6 +22,6 @@ pub use parts::{PartBody, PartLimits, PartPlan, SpooledPart};
 pub use plan::{DestinationPlan, DestinationSettings};
 pub use s3::{S3, S3Config};
 pub use sftp::Sftp;
-pub use store::{Accepted, BlobStore, PartLayout, Stat};
+pub use store::{Accepted, BlobStore, ListedObject, PartLayout, Stat};
 pub use upload::Journal;
 pub(crate) use upload::{PERMIT_BYTES, Sink, Upload, UploadReceiver, Uploaded, put_confirmed};

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use holdfast_core::content::Content;
 use holdfast_core::failure::FailureCode;
-use holdfast_core::storage::Format;
 use tokio_util::sync::CancellationToken;
 
 use crate::Engine;
@@ -146,7 +145,7 @@ impl PlainReader {
             .map_err(|error| classify(&error, FailureCode::Corrupt, "This backup is damaged"))?;
         let blocks = (self.confirm)()?;
         // Files in a repository are not read as one stream when they are stored; each of their chunks has a hash.
-        let is_in_parts = backup.format == Format::Repository && backup.content == Content::Files;
+        let is_in_parts = backup.format.is_shared() && backup.content == Content::Files;
         if !is_in_parts && self.plain.hex() != backup.plain_sha256 {
             return Err(EngineError::corrupt("The content differs from what was backed up."));
         }

@@ -1,5 +1,5 @@
-//! The storage formats. To add one: a file below this module, a line in `of`, and its name in core; see
-//! docs/decisions/0033 for what else assumes that a backup is one object.
+//! The storage formats. To add one: a file below this module, a line in `of`, and its name and facts in
+//! `core/storage.rs`; see docs/decisions/0033.
 
 mod archive;
 pub(crate) mod repository;

@@ -1,12 +1,12 @@
-//! Opens key files with passwords. What a key file and a password have led to is remembered while the process runs, since
-//! deriving a key takes long and much memory by design.
+//! Opens key files with passwords. What a key file and a password have led to is remembered while the process runs, also
+//! that it was nothing, since deriving a key takes long and much memory by design.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_core::Secret;
 use holdfast_core::random::digest;
-use holdfast_repository::{Id, Key, KeyFile, Result};
+use holdfast_repository::{Id, Key, KeyFile, RepositoryError, Result};
 
 use crate::archive::KeyDerivation;
 use crate::error::EngineError;
@@ -18,7 +18,8 @@ const MOST_KEYS: usize = 10_000;
 #[derive(Clone, Default)]
 pub(crate) struct KnownKeys {
     derivation: KeyDerivation,
-    keys: Arc<Mutex<HashMap<Id, Key>>>,
+    /// `None` where the password does not open the file.
+    keys: Arc<Mutex<HashMap<Id, Option<Key>>>>,
 }
 
 impl KnownKeys {
@@ -30,7 +31,7 @@ impl KnownKeys {
     pub(crate) async fn open(&self, json: &[u8], password: &Secret) -> crate::error::Result<Result<Key>> {
         let known_as = known_as(json, password);
         if let Some(key) = self.keys().get(&known_as) {
-            return Ok(Ok(key.clone()));
+            return Ok(key.clone().ok_or(RepositoryError::WrongPassword));
         }
         let (stop, _guard) = until_dropped();
         let (derivation, json, password) = (self.derivation.clone(), json.to_vec(), password.clone());
@@ -40,13 +41,17 @@ impl KnownKeys {
             KeyFile::from_json(&json).map(open).transpose().ok_or_else(EngineError::cancelled)
         });
         let opened = opened.await?.and_then(|opened| opened);
-        if let Ok(key) = &opened {
-            let mut keys = self.keys();
-            if keys.len() >= MOST_KEYS {
-                keys.clear();
-            }
-            keys.insert(known_as, key.clone());
+        let found = match &opened {
+            Ok(key) => Some(key.clone()),
+            Err(RepositoryError::WrongPassword) => None,
+            Err(RepositoryError::Damaged(_) | RepositoryError::Unsupported(_)) => return Ok(opened),
+        };
+        let mut keys = self.keys();
+        if keys.len() >= MOST_KEYS {
+            keys.clear();
         }
+        keys.insert(known_as, found);
+        drop(keys);
         Ok(opened)
     }
 
@@ -59,7 +64,7 @@ impl KnownKeys {
         on_thread(move || Ok(derivation.take(seal))).await
     }
 
-    fn keys(&self) -> std::sync::MutexGuard<'_, HashMap<Id, Key>> {
+    fn keys(&self) -> std::sync::MutexGuard<'_, HashMap<Id, Option<Key>>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,7 @@
 //! What is done with repositories apart from backups and restores.
 
+use holdfast_core::Secret;
+
 use crate::Engine;
 use crate::context::Context;
 use crate::destination::DestinationPlan;
@@ -14,6 +16,11 @@ impl Engine {
         let named = named.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
         let is_there = repository::is_at(self, plan, &named).await?;
         Ok(if is_there { named } else { own.to_owned() })
+    }
+
+    /// Whether this password opens the repository in a folder.
+    pub async fn opens_repository(&self, plan: &DestinationPlan, folder: &str, password: &Secret) -> Result<bool> {
+        repository::opens_with(self, plan, folder, password).await
     }
 
     /// Removes from a repository what no snapshot needs any more.

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::id::Id;
+use crate::key::SEAL_BYTES;
 use crate::pack::{BlobKind, PackedBlob};
 use crate::{RepositoryError, Result};
 
@@ -110,6 +111,10 @@ pub struct MasterIndex {
     starts: Vec<u32>,
     /// What was added since the lists were sorted.
     added: HashMap<(Id, BlobKind), Entry>,
+    /// What turned out to be unreadable wherever it should be, and has not been added again.
+    lost: HashSet<(Id, BlobKind)>,
+    /// Whether any of the trees that were loaded may be.
+    trees_are_in_doubt: bool,
 }
 
 /// How many blobs may be added before they are sorted in; from so many on, this share of what is sorted. Each takes
@@ -126,6 +131,8 @@ impl Default for MasterIndex {
             lists: vec![Vec::new(); 1 << 8],
             starts: vec![0; (1 << 16) + 1],
             added: HashMap::new(),
+            lost: HashSet::new(),
+            trees_are_in_doubt: false,
         }
     }
 }
@@ -134,6 +141,19 @@ impl MasterIndex {
     /// Adds the packs of a file. Call [`Self::sort`] after the last one.
     pub fn load(&mut self, file: &IndexFile) -> Result<()> {
         for pack in &file.packs {
+            // What was written cannot overlap, and whoever lists a pack again says the same of it.
+            let stored: u64 = pack.blobs.iter().map(|blob| u64::from(blob.length)).sum();
+            let end = pack.blobs.iter().map(|blob| u64::from(blob.offset) + u64::from(blob.length)).max();
+            let is_long_enough = pack.blobs.iter().all(|blob| blob.length as usize >= SEAL_BYTES);
+            if stored > end.unwrap_or(0) || !is_long_enough {
+                return Err(RepositoryError::damaged(format!(
+                    "An index lists blobs of pack {} that overlap.",
+                    pack.id
+                )));
+            }
+            if self.numbers.contains_key(&pack.id) {
+                continue;
+            }
             let number = self.number(pack.id)?;
             for blob in &pack.blobs {
                 self.extend(number, blob.offset, blob.length);
@@ -149,7 +169,7 @@ impl MasterIndex {
         for list in &mut self.lists {
             // Mostly sorted already when more is added.
             list.sort_by_key(|entry| (entry.key(), entry.pack, entry.offset));
-            // Several indexes may list the same pack.
+            // Nobody gains from a blob that a pack has twice.
             list.dedup_by_key(|entry| (entry.key(), entry.pack, entry.offset));
             for entry in list {
                 self.starts[prefix(&entry.id) + 1] += 1;
@@ -170,6 +190,7 @@ impl MasterIndex {
         for blob in blobs {
             self.extend(number, blob.offset, blob.length);
             let entry = entry(number, &blob.into());
+            self.lost.remove(&entry.key());
             self.added.entry(entry.key()).or_insert(entry);
         }
         if self.added.len() > MOST_ADDED.max(self.sorted_len() / ADDED_SHARE) {
@@ -199,7 +220,24 @@ impl MasterIndex {
         Ok(number)
     }
 
+    /// Notes that a blob cannot be read from any of its packs, so that it is stored again when it is needed.
+    pub fn note_lost(&mut self, kind: BlobKind, id: &Id) {
+        self.lost.insert((*id, kind));
+    }
+
+    /// Notes that trees cannot be read, and it is not known which: all that are needed are stored again.
+    pub fn doubt_trees(&mut self) {
+        self.trees_are_in_doubt = true;
+    }
+
     pub fn contains(&self, kind: BlobKind, id: &Id) -> bool {
+        if kind == BlobKind::Tree && self.trees_are_in_doubt {
+            return self.added.contains_key(&(*id, kind));
+        }
+        !self.lost.contains(&(*id, kind)) && self.is_listed(kind, id)
+    }
+
+    fn is_listed(&self, kind: BlobKind, id: &Id) -> bool {
         self.position(kind, id).is_some() || self.added.contains_key(&(*id, kind))
     }
 
@@ -318,7 +356,7 @@ mod tests {
     #[test]
     fn blobs_are_found_where_they_are() {
         let many: Vec<PackedBlob> =
-            (0..10_000).map(|number| blob(&number.to_string(), BlobKind::Data, number * 100 + number % 2)).collect();
+            (0..10_000).map(|number| blob(&number.to_string(), BlobKind::Data, number * 101)).collect();
         // The content of a file may be the JSON of a folder.
         let twins = vec![blob("twin", BlobKind::Data, 0), blob("twin", BlobKind::Tree, 100)];
         let first = file(&[("first", many.clone()), ("second", twins.clone())]);
@@ -328,6 +366,8 @@ mod tests {
         index.load(&IndexFile::from_json(&json).unwrap()).unwrap();
         // Several files may list the same pack, and several packs have the same blob.
         index.load(&first).unwrap();
+        let overlapping = file(&[("fifth", vec![blob("one", BlobKind::Data, 0), blob("two", BlobKind::Data, 50)])]);
+        assert!(index.load(&overlapping).is_err());
         index.load(&file(&[("third", many[..10].to_vec())])).unwrap();
         index.sort().unwrap();
         assert_eq!((index.len(), index.packs().len()), (10_012, 3));
@@ -354,15 +394,23 @@ mod tests {
         assert!(!index.contains(late.kind, &late.id));
         index.add(Id::of(b"fourth"), &[late]).unwrap();
         assert_eq!(index.locate(late.kind, &late.id), Some(Location { pack: Id::of(b"fourth"), blob: late }));
+        index.note_lost(late.kind, &late.id);
+        assert!(!index.contains(late.kind, &late.id), "what cannot be read is stored again");
+        index.add(Id::of(b"sixth"), &[late]).unwrap();
+        assert!(index.contains(late.kind, &late.id));
+        assert!(index.contains(twins[1].kind, &twins[1].id));
+        index.doubt_trees();
+        assert!(!index.contains(twins[1].kind, &twins[1].id) && index.contains(late.kind, &late.id));
         index.forget(&HashSet::from([Id::of(b"first")])).unwrap();
         assert!(index.contains(many[9].kind, &many[9].id) && !index.contains(many[10].kind, &many[10].id));
-        assert_eq!((index.packs().len(), index.blob_bytes(&Id::of(b"first"))), (3, 0));
+        assert_eq!((index.packs().len(), index.blob_bytes(&Id::of(b"first"))), (4, 0));
     }
 
     #[test]
     fn many_blobs_are_sorted_in_as_they_are_added() {
         let mut index = MasterIndex::default();
         let blob = |number: usize| blob(&number.to_string(), BlobKind::Data, 0);
+        assert!(!index.contains(BlobKind::Data, &blob(1).id));
         let packs = 3 * MOST_ADDED / 1000;
         for pack in 0..packs {
             let blobs: Vec<PackedBlob> = (pack * 1000..(pack + 1) * 1000).map(blob).collect();

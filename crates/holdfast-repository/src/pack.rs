@@ -30,9 +30,11 @@ pub struct PackedBlob {
     pub plain_length: Option<u32>,
 }
 
-/// Up to this size, a blob is read however well it is compressed; chunks have at most 8 MiB.
-const ALWAYS_READ: usize = 16 * 1024 * 1024;
-/// Larger ones, which are trees, may be compressed to one part in so many.
+/// The longest chunk that is read, however well it is compressed; restic and we write at most 8 MiB.
+const MOST_DATA_BYTES: u32 = 16 * 1024 * 1024;
+/// The longest tree: of a folder with a million files, or of fewer large ones.
+const MOST_TREE_BYTES: u32 = 512 * 1024 * 1024;
+/// What is longer than the longest chunk may be compressed to one part in so many.
 const MOST_COMPRESSED: usize = 100;
 
 impl PackedBlob {
@@ -41,8 +43,23 @@ impl PackedBlob {
         SealedBlob { id: self.id, kind: self.kind, bytes, plain_length: self.plain_length }
     }
 
+    /// Refuses a blob that is longer than any that is written. Call it before its bytes are read.
+    pub fn confirm_length(&self) -> Result<()> {
+        let most = match self.kind {
+            BlobKind::Data => MOST_DATA_BYTES,
+            BlobKind::Tree => MOST_TREE_BYTES,
+        };
+        // What cannot be compressed becomes a little longer.
+        let longest = self.plain_length.unwrap_or(0).max(self.length - self.length / 16);
+        if longest > most {
+            return Err(RepositoryError::damaged(format!("Blob {} is longer than any that is written.", self.id)));
+        }
+        Ok(())
+    }
+
     /// Checks, decrypts and decompresses the stored bytes of the blob.
     pub fn open(&self, stored: &mut [u8], key: &Key) -> Result<Vec<u8>> {
+        self.confirm_length()?;
         let opened = key.open(stored)?;
         let plain = match self.plain_length {
             None => opened.to_vec(),
@@ -50,7 +67,7 @@ impl PackedBlob {
                 let length = length as usize;
                 // Names and hashes are never as compressible as this; only somebody who wants to fill the memory of
                 // others writes it.
-                if length > ALWAYS_READ && length / MOST_COMPRESSED > opened.len() {
+                if length > MOST_DATA_BYTES as usize && length / MOST_COMPRESSED > opened.len() {
                     return Err(RepositoryError::damaged(format!("Blob {} is compressed too much.", self.id)));
                 }
                 decompress(opened, length)?

@@ -11,7 +11,7 @@ use holdfast_core::random;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{Accepted, BlobStore, PartBody, PartLayout, Stat};
+use super::{Accepted, BlobStore, ListedObject, PartBody, PartLayout, Stat};
 use crate::error::Result;
 use crate::progress::Progress;
 
@@ -117,8 +117,8 @@ impl<S: BlobStore> BlobStore for Retrying<S> {
         self.persist("remove", || self.inner.remove(key)).await
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
-        self.persist("list", || self.inner.list(prefix, limit)).await
+    async fn list_objects(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>> {
+        self.persist("list", || self.inner.list_objects(prefix, limit)).await
     }
 }
 
@@ -196,8 +196,8 @@ impl<T: Observer> BlobStore for Observed<T> {
         self.inner.remove(key).await
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
-        self.inner.list(prefix, limit).await
+    async fn list_objects(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>> {
+        self.inner.list_objects(prefix, limit).await
     }
 }
 

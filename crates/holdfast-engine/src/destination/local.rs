@@ -15,7 +15,7 @@ use holdfast_core::backup::is_object_key;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::random;
 
-use super::{Accepted, BlobStore, PartBody, PartLayout, PartPlan, Stat};
+use super::{Accepted, BlobStore, ListedObject, PartBody, PartLayout, PartPlan, Stat};
 use crate::error::{EngineError, Result};
 
 /// The marker file, which distinguishes a folder that was used before from an empty mount point in its place.
@@ -268,7 +268,7 @@ impl Inner {
         Ok(body.into())
     }
 
-    fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+    fn list(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>> {
         let mut found = Vec::new();
         let mut folders = vec![PathBuf::new()];
         while let Some(folder) = folders.pop() {
@@ -286,7 +286,12 @@ impl Inner {
                 if kind.is_dir() && (prefix.starts_with(&format!("{key}/")) || key.starts_with(prefix)) {
                     folders.push(path);
                 } else if kind.is_file() && key.starts_with(prefix) {
-                    found.push(key);
+                    let size = match entry.metadata() {
+                        // Removed since it was listed.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                        facts => facts.map_err(|error| failed(&error, "cannot list"))?.len(),
+                    };
+                    found.push(ListedObject { key, size: Some(size) });
                     if found.len() == limit {
                         return Ok(found);
                     }
@@ -374,7 +379,7 @@ impl BlobStore for Local {
         .await
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+    async fn list_objects(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>> {
         let prefix = prefix.to_owned();
         self.with(move |inner| inner.list(&prefix, limit)).await
     }

@@ -23,7 +23,7 @@ use object_store::{ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStore
 use reqwest::{Method, StatusCode};
 use url::{Host, Url};
 
-use super::{Accepted, BlobStore, PartBody, PartLayout, PartLimits, SpooledPart, Stat};
+use super::{Accepted, BlobStore, ListedObject, PartBody, PartLayout, PartLimits, SpooledPart, Stat};
 use crate::egress::{self, Egress, Limits};
 use crate::error::EngineError;
 use crate::remote::{LEAST_BYTES_A_SECOND, Pace, stalled};
@@ -317,27 +317,28 @@ impl BlobStore for S3 {
         absent_is_fine(self.store.delete(&path(key)?).await.map_err(error))
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>, EngineError> {
-        let mut keys = Vec::new();
+    async fn list_objects(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>, EngineError> {
+        let mut found = Vec::new();
         let mut page_token = None;
         let mut pages = 0;
-        while keys.len() < limit {
+        while found.len() < limit {
             pages += 1;
             if pages > SHORT_PAGES * (1 + limit.div_ceil(PAGE_KEYS)) {
                 return Err(EngineError::new(FailureCode::DestinationFailed, "the store's listing does not end"));
             }
-            let max_keys = Some((limit - keys.len()).min(PAGE_KEYS));
+            let max_keys = Some((limit - found.len()).min(PAGE_KEYS));
             let options = PaginatedListOptions { max_keys, page_token, ..Default::default() };
             let prefix = Some(prefix).filter(|p| !p.is_empty());
             let page = self.store.list_paginated(prefix, options).await.map_err(error)?;
-            let room = limit - keys.len();
-            keys.extend(page.result.objects.into_iter().take(room).map(|o| o.location.to_string()));
+            let room = limit - found.len();
+            let objects = page.result.objects.into_iter().take(room);
+            found.extend(objects.map(|o| ListedObject { key: o.location.to_string(), size: Some(o.size) }));
             page_token = page.page_token;
             if page_token.is_none() {
                 break;
             }
         }
-        Ok(keys)
+        Ok(found)
     }
 }
 

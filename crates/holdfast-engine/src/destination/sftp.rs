@@ -21,7 +21,9 @@ use holdfast_core::random;
 use tokio_util::sync::CancellationToken;
 
 use super::local::{MARKER, unmarked, unmounted};
-use super::{Accepted, BlobStore, DestinationPlan, DestinationSettings, PartBody, PartLayout, PartPlan, Stat};
+use super::{
+    Accepted, BlobStore, DestinationPlan, DestinationSettings, ListedObject, PartBody, PartLayout, PartPlan, Stat,
+};
 use crate::egress::Egress;
 use crate::error::{EngineError, Result};
 use crate::sftp::{
@@ -315,7 +317,12 @@ impl Sftp {
         }
     }
 
-    async fn list_below(&self, client: &mut Client, prefix: &str, limit: usize) -> Result<Vec<String>, SftpError> {
+    async fn list_below(
+        &self,
+        client: &mut Client,
+        prefix: &str,
+        limit: usize,
+    ) -> Result<Vec<ListedObject>, SftpError> {
         let mut found = Vec::new();
         let mut folders = vec![String::new()];
         let mut looked_at = 0;
@@ -339,18 +346,20 @@ impl Sftp {
                     if text.starts_with('.') || !is_object_key(&key) {
                         continue;
                     }
-                    let kind = match name.attributes.kind() {
-                        Some(kind) => Some(kind),
-                        None => client.lstat(join(&self.root, &key).as_bytes()).await?.kind(),
+                    let attributes = match name.attributes.kind() {
+                        Some(_) => name.attributes,
+                        None => client.lstat(join(&self.root, &key).as_bytes()).await?,
                     };
-                    match kind {
+                    match attributes.kind() {
                         // Enter only folders that can contain matching keys.
                         Some(FileKind::Directory)
                             if prefix.starts_with(&format!("{key}/")) || key.starts_with(prefix) =>
                         {
                             folders.push(key);
                         }
-                        Some(FileKind::Regular) if key.starts_with(prefix) => found.push(key),
+                        Some(FileKind::Regular) if key.starts_with(prefix) => {
+                            found.push(ListedObject { key, size: attributes.size });
+                        }
                         Some(
                             FileKind::Directory
                             | FileKind::Regular
@@ -603,7 +612,7 @@ impl BlobStore for Sftp {
         .await
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+    async fn list_objects(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>> {
         self.within(async {
             let mut lease = self.lease().await?;
             let found = self.list_below(&mut lease.session.client, prefix, limit).await;

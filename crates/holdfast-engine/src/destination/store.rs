@@ -18,6 +18,14 @@ pub struct Stat {
     pub is_versioned: bool,
 }
 
+/// An object in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListedObject {
+    pub key: String,
+    /// `None` if the listing does not tell.
+    pub size: Option<u64>,
+}
+
 /// How uploads to a store are divided into parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartLayout {
@@ -68,6 +76,11 @@ pub trait BlobStore: Send + Sync {
     /// Removes an object; a missing one is not an error.
     async fn remove(&self, key: &str) -> Result<()>;
 
+    /// Returns up to `limit` objects whose keys start with `prefix`.
+    async fn list_objects(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>>;
+
     /// Returns up to `limit` keys that start with `prefix`.
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>>;
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+        Ok(self.list_objects(prefix, limit).await?.into_iter().map(|object| object.key).collect())
+    }
 }

@@ -73,7 +73,14 @@ impl BackupFormat for RepositoryFormat {
         let mut lock = None;
         if let Some(at) = backup.opened_at {
             let holder = Holder::new(&engine.settings.destination, at);
-            lock = Some(HeldLock::acquire(&repository, &holder, false, &context.cancel).await?);
+            lock = match HeldLock::acquire(&repository, &holder, false, context).await {
+                // Nothing can be written there, by others either: that is no reason not to restore.
+                Err(error) if is_about_writing(error.code) => {
+                    context.log.warn(format!("The repository is read without a lock. {}", error.message));
+                    None
+                }
+                acquired => Some(acquired?),
+            };
         }
         let reader = read(repository, snapshot, &backup.scope, &context.cancel).await?;
         plain::open(reader, lock, backup, context).await
@@ -122,6 +129,32 @@ impl BackupFormat for RepositoryFormat {
     }
 }
 
+/// Whether what failed is writing to the destination.
+fn is_about_writing(code: FailureCode) -> bool {
+    matches!(
+        code,
+        FailureCode::DestinationFull
+            | FailureCode::DestinationReadOnly
+            | FailureCode::DestinationDenied
+            | FailureCode::DestinationFailed
+    )
+}
+
+/// Whether this password opens the repository in a folder.
+pub(crate) async fn opens_with(
+    engine: &Engine,
+    plan: &DestinationPlan,
+    folder: &str,
+    password: &Secret,
+) -> Result<bool> {
+    let Opened { store, .. } = engine.settings.destination.open(plan).await?;
+    let opened = Repository::open(&Place::new(store, folder), std::slice::from_ref(password), Shared::of(engine)).await;
+    match opened {
+        Err(error) if error.code == FailureCode::WrongPassword => Ok(false),
+        opened => Ok(opened?.is_some()),
+    }
+}
+
 /// Whether a folder holds a repository.
 pub(crate) async fn is_at(engine: &Engine, plan: &DestinationPlan, folder: &str) -> Result<bool> {
     let Opened { store, .. } = engine.settings.destination.open(plan).await?;
@@ -139,7 +172,7 @@ pub(crate) async fn prune(engine: &Engine, plan: &PrunePlan, context: &Context) 
         opened => opened?,
     };
     let holder = Holder::new(&engine.settings.destination, plan.repository.started_at);
-    let lock = HeldLock::acquire(&repository, &holder, true, &context.cancel).await?;
+    let lock = HeldLock::acquire(&repository, &holder, true, context).await?;
     let pruned = match pruning::confirm_snapshots(&repository, &plan.on_record).await {
         Ok(()) => pruning::prune(&repository, plan.budget, &lock, context).await,
         Err(error) => Err(error),
@@ -158,7 +191,7 @@ pub(crate) async fn prune(engine: &Engine, plan: &PrunePlan, context: &Context) 
 pub(crate) async fn check(engine: &Engine, plan: &CheckPlan, context: &Context) -> Result<CheckReport> {
     let repository = open_at(engine, &plan.repository, Shared::of(engine)).await?;
     let holder = Holder::new(&engine.settings.destination, plan.repository.started_at);
-    let lock = HeldLock::acquire(&repository, &holder, false, &context.cancel).await?;
+    let lock = HeldLock::acquire(&repository, &holder, false, context).await?;
     let foreign = locks::list_foreign(&repository, &holder).await;
     let checked = checking::check(&repository, plan, context).await;
     lock.release(context).await;
@@ -182,7 +215,7 @@ async fn repair_now(
     holder: Holder,
     context: &Context,
 ) -> Result<()> {
-    let lock = HeldLock::acquire(repository, &holder.within(REPAIR_LIMIT), true, &context.cancel).await?;
+    let lock = HeldLock::acquire(repository, &holder.within(REPAIR_LIMIT), true, context).await?;
     let repaired = repairing::repair(repository, repair, &lock, context).await;
     lock.release(context).await;
     repaired

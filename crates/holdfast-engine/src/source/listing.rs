@@ -5,7 +5,7 @@ use bytes::Bytes;
 use holdfast_core::source::FilesSource;
 use tokio::sync::mpsc;
 
-use super::patterns::{Exclusion, Pattern, patterns};
+use super::patterns::{Exclusion, Pattern, is_excluded, patterns};
 use crate::archive::tar::Time;
 use crate::context::Context;
 use crate::error::{EngineError, Result};
@@ -60,7 +60,7 @@ impl Listed {
         let (inode, device, links) = (text()?, text()?, text()?);
         let path = fields.next()?;
         // No find prints such paths.
-        let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..");
+        let is_name = |name: &[u8]| !matches!(name, b"" | b"." | b"..") && name.len() <= LONGEST_NAME;
         if !path.is_empty() && !path.split(|byte| *byte == b'/').all(is_name) {
             return None;
         }
@@ -84,6 +84,8 @@ fn parse_time(text: &str) -> Option<Time> {
     Some(Time { seconds: seconds.parse().ok()?, nanos: nanos.parse().ok()? })
 }
 
+/// The longest name that a file system of Linux has.
+const LONGEST_NAME: usize = 255;
 /// Enough for the numbers and the longest path that Linux allows.
 const LONGEST_LINE: usize = 8 * 1024;
 
@@ -163,7 +165,11 @@ pub(crate) async fn list(
         end_of(&mut stdout, settings.stall, &context.cancel).await
     };
     match listing.await {
-        Ok(exit) => judge(&exit, remote::lines(stdout.stderr()), stdout.has_started(), context),
+        Ok(exit) => {
+            let mut lines = remote::lines(stdout.stderr());
+            lines.retain(|line| !is_about_excluded(line, &patterns(source)));
+            judge(&exit, lines, stdout.has_started(), context)
+        }
         Err(error) => {
             remote::stop(connection, &control, stdout.process_id(), context).await;
             Err(error)
@@ -188,6 +194,16 @@ fn not_entered(patterns: &[Pattern]) -> Vec<String> {
         words.extend([test.to_owned(), text]);
     }
     words
+}
+
+/// Whether find says that it cannot read something that is excluded. What is not certainly that counts as an error.
+fn is_about_excluded(line: &str, patterns: &[Pattern]) -> bool {
+    let path = line.strip_prefix("find: './").and_then(|rest| rest.split_once("': "));
+    let Some((path, _)) = path.filter(|(path, rest)| !path.contains('\\') && !rest.contains("': ")) else {
+        return false;
+    };
+    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+    ends.into_iter().any(|end| is_excluded(patterns, &path.as_bytes()[..end]))
 }
 
 /// Whether a tool says that a file went away. What it says comes last; the name before it may contain anything.
@@ -275,6 +291,11 @@ mod tests {
         // Whether find takes these for the same is not certain: what it prints is compared all the same.
         assert_eq!(of(&["a?", "[ab]", "a\\*", "x/*", "x/[y]", "*"]), "");
         assert_eq!(of(&["-delete", "!", "$(id)"]), "-name -delete -o -name ! -o -name $(id)");
+        // What find cannot read there is no error.
+        let patterns = [Pattern::Name("sec?et".to_owned()), Pattern::Path("a/[b]".to_owned())];
+        let is_fine = |path: &str| is_about_excluded(&format!("find: '{path}': Permission denied"), &patterns);
+        assert!(is_fine("./secret") && is_fine("./x/secret/below") && is_fine("./a/b/c"));
+        assert!(!is_fine("./x") && !is_fine("./secret': ./x") && !is_fine("secret") && !is_fine(r"./secret\n"));
     }
 
     #[test]

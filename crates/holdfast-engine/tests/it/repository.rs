@@ -55,8 +55,12 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::on(SshServer::start())
+    }
+
+    fn on(ssh: SshServer) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (ssh, key) = (SshServer::start(), KeySeed(Secret::new(SEED)));
+        let key = KeySeed(Secret::new(SEED));
         ssh.authorize(PUBLIC_KEY);
         let spool_folder = folder.path().join("spool");
         let destination =
@@ -631,4 +635,74 @@ async fn one_good_pack_of_two_is_enough() {
     let report = scene.check(&[&first, &second]).await;
     assert_eq!((report.problems, report.damaged), (Vec::new(), Vec::new()));
     scene.verify(&second).await.unwrap();
+}
+
+/// Whatever is wrong with the packs that have the folders: what the next backup needs of them is stored again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn folders_that_the_destination_has_lost_are_stored_again() {
+    type Harm = fn(&mut Vec<u8>);
+    let cut: Harm = |bytes| bytes.truncate(bytes.len() / 2);
+    let empty: Harm = Vec::clear;
+    let flip: Harm = |bytes| bytes.iter_mut().step_by(20).for_each(|byte| *byte ^= 1);
+    // A copy of a pack that has other bytes now is not compared with it: only reading the pack tells.
+    for (harm, keeps_copies) in [(cut, true), (cut, false), (empty, true), (flip, false)] {
+        let mut scene = Scene::new();
+        SampleTree::create(&scene.source());
+        scene.settle();
+        let first = scene.back_up().await;
+        let copied: Vec<_> = scene.copies().iter().map(|copy| copy.file_name().unwrap().to_owned()).collect();
+        for pack in scene.packs().iter().filter(|pack| copied.iter().any(|copy| pack.file_name() == Some(copy))) {
+            let mut bytes = std::fs::read(pack).unwrap();
+            harm(&mut bytes);
+            std::fs::write(pack, bytes).unwrap();
+        }
+        if !keeps_copies {
+            std::fs::remove_dir_all(scene.folder.path().join("cache")).unwrap();
+        }
+        assert!(scene.verify(&first).await.is_err());
+        std::fs::write(scene.source().join("new"), "content").unwrap();
+        scene.parent = Some(first.locator.clone());
+        let (next, log) = scene.try_back_up().await;
+        let next = next.unwrap_or_else(|error| panic!("{error}\n{log}"));
+        scene.verify(&next).await.unwrap_or_else(|error| panic!("{error}\n{log}"));
+        let target = scene.folder.path().join("restored");
+        scene.restore(&next, &target, &[]).await;
+        let mut expected = Fingerprint::of(&scene.source());
+        expected.0.retain(|_, facts| format!("{:?}", facts.kind) != "Socket");
+        assert_same_but(&expected, &Fingerprint::of(&target), IGNORED);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_is_replaced_while_it_is_backed_up_keeps_its_content() {
+    let shims = tempfile::tempdir().unwrap();
+    // Replaces the link right before tar reads it, after it has been listed.
+    let script =
+        "#!/bin/sh\ncase \"$*\" in *--version*) ;; *) [ ! -e .new ] || mv .new b ;; esac\nexec /usr/bin/tar \"$@\"\n";
+    std::fs::write(shims.path().join("tar"), script).unwrap();
+    std::fs::set_permissions(shims.path().join("tar"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let scene = Scene::on(SshServer::builder().with_path_shims(shims.path()).start());
+    let at = |name: &str| scene.source().join(name);
+    std::fs::write(at("a"), "content of both").unwrap();
+    for link in ["b", "c"] {
+        std::fs::hard_link(at("a"), at(link)).unwrap();
+    }
+    std::fs::write(at(".new"), "other content").unwrap();
+    let (report, _) = scene.try_back_up().await;
+    let report = report.unwrap();
+    assert!(!at(".new").exists(), "it was replaced meanwhile");
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+    let ours = scene.folder.path().join("ours");
+    scene.restore(&report, &ours, &[]).await;
+    let theirs = scene.folder.path().join("theirs");
+    scene.restic(&["restore", "latest", "--target", theirs.to_str().unwrap()]);
+    for folder in [ours, theirs.join(scene.source().strip_prefix("/").unwrap())] {
+        assert_eq!(read(folder.join("b")), "other content", "{}", folder.display());
+        assert_eq!(
+            (read(folder.join("a")), read(folder.join("c"))),
+            ("content of both".into(), "content of both".into())
+        );
+        let inode = |name: &str| std::fs::metadata(folder.join(name)).unwrap().ino();
+        assert!(inode("a") == inode("c") && inode("a") != inode("b"));
+    }
 }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use holdfast_core::Secret;
 use holdfast_core::failure::FailureCode;
 use holdfast_engine::destination::{
-    Accepted, BlobStore, Local, Metered, PartBody, PartLayout, PartLimits, RetryPolicy, Retrying, S3, S3Config, Stat,
-    Throttle, Throttled,
+    Accepted, BlobStore, ListedObject, Local, Metered, PartBody, PartLayout, PartLimits, RetryPolicy, Retrying, S3,
+    S3Config, Stat, Throttle, Throttled,
 };
 use holdfast_engine::{Egress, EngineError, Progress, Result};
 use holdfast_testkit::{Fault, S3Server};
@@ -117,9 +117,9 @@ impl<S: BlobStore> BlobStore for Faulty<S> {
         self.inner.remove(key).await
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+    async fn list_objects(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>> {
         self.stumble()?;
-        self.inner.list(prefix, limit).await
+        self.inner.list_objects(prefix, limit).await
     }
 }
 

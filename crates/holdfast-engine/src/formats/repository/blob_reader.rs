@@ -69,7 +69,13 @@ impl BlobReader {
         Err(failure)
     }
 
+    /// Notes that a blob cannot be read, so that a backup that needs it stores it again.
+    pub(super) fn note_lost(&self, kind: BlobKind, id: &Id) {
+        self.index.write().unwrap_or_else(PoisonError::into_inner).note_lost(kind, id);
+    }
+
     fn read_at(&mut self, location: &Location) -> Result<Vec<u8>> {
+        location.blob.confirm_length().map_err(|error| in_pack(location, &of_repository(error)))?;
         if location.blob.kind == BlobKind::Tree
             && let Some(blob) = self.read_copy(location)?
         {

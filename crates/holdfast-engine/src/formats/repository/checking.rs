@@ -71,7 +71,7 @@ pub(super) async fn check(repository: &Repository, plan: &CheckPlan, context: &C
     let mut report =
         CheckReport { packs: index.packs().len() as u64, stored_bytes: index.all_bytes(), ..CheckReport::default() };
     report.problems.extend(damaged.iter().map(|id| format!("Index {id} is damaged.")));
-    report.problems.extend(missing.iter().map(|id| format!("Pack {id} is gone from the destination.")));
+    report.problems.extend(missing.iter().map(|id| format!("Pack {id} is gone from the destination, or too short.")));
     let shared: SharedIndex = Arc::new(RwLock::new(index));
     report.snapshots = snapshots.len() as u64;
     let there: HashSet<String> = snapshots.iter().map(|id| repository.place.key_of(FileKind::Snapshot, id)).collect();

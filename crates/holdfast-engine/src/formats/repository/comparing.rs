@@ -30,7 +30,10 @@ impl Parent {
     /// The entries of a folder; `None` if the repository has lost its tree.
     fn known(&mut self, tree: &Id) -> Result<Option<HashMap<Vec<u8>, Known>>> {
         let json = match self.blobs.read(BlobKind::Tree, tree) {
-            Err(error) if error.code == FailureCode::Corrupt => return Ok(None),
+            Err(error) if error.code == FailureCode::Corrupt => {
+                self.blobs.note_lost(BlobKind::Tree, tree);
+                return Ok(None);
+            }
             json => json?,
         };
         let mut known = HashMap::new();
@@ -53,6 +56,8 @@ pub(super) struct Compared {
     pub source: Option<Node>,
     pub wanted: Wanted,
     pub kept: Kept,
+    /// The kept files that have several links, by device and inode.
+    pub linked: HashSet<(u64, u64)>,
 }
 
 /// What is not read.
@@ -127,8 +132,7 @@ struct Comparison {
     listed: u64,
 }
 
-/// How many entries a source may have. What has to be read of them is kept in a temporary file, of at most some ten
-/// gigabytes.
+/// How many entries a source may have. What has to be read of them is kept in a temporary file, as long as there is room.
 const MOST_LISTED: u64 = 50_000_000;
 
 /// Reads a whole listing. Blocks, so it runs on a separate thread.
@@ -153,8 +157,8 @@ pub(super) fn compare(
         lines.feed(&piece, &mut |listed| comparison.add(&listed))?;
     }
     lines.finish()?;
-    let Comparison { folders, parent, source, wanted, kept, .. } = comparison;
-    Ok(Compared { folders, parent, source, wanted: wanted.finish()?, kept })
+    let Comparison { folders, parent, source, wanted, kept, linked, .. } = comparison;
+    Ok(Compared { folders, parent, source, wanted: wanted.finish()?, kept, linked })
 }
 
 impl Comparison {
@@ -190,7 +194,8 @@ impl Comparison {
                 self.folders.keep(parent, index, number);
                 self.kept.entries += 1;
                 // Each file counts once, however many links it has, as when it is read.
-                let is_counted = listed.links < 2 || self.linked.insert((listed.device, listed.inode));
+                let has_links = listed.kind == b'f' && listed.links > 1;
+                let is_counted = !has_links || self.linked.insert((listed.device, listed.inode));
                 if listed.kind == b'f' && is_counted {
                     self.kept.bytes += listed.size;
                 }

@@ -91,7 +91,7 @@ impl SnapshotReader {
         {
             return Ok(());
         }
-        let mut linked: HashMap<(u64, u64), Vec<u8>> = HashMap::new();
+        let mut linked: HashMap<(u64, u64), (Vec<u8>, Id)> = HashMap::new();
         // The rest of each open folder, in reverse, with the path of the folder.
         let mut open = vec![(Vec::new(), reversed(self.nodes(&tree)?, only.as_deref()))];
         while let Some((above, nodes)) = open.last_mut() {
@@ -110,10 +110,12 @@ impl SnapshotReader {
             }
             let mut link = None;
             if node.kind == NodeKind::File && node.links > 1 && node.inode > 0 {
-                let inode = (node.device_id, node.inode);
-                link = linked.get(&inode).cloned();
-                if link.is_none() && linked.len() < MOST_LINKED {
-                    linked.insert(inode, path.clone());
+                let (inode, content) = ((node.device_id, node.inode), content_id(&node));
+                match linked.get(&inode) {
+                    // One with other content was replaced while it was backed up.
+                    Some((first, same)) => link = (*same == content).then(|| first.clone()),
+                    None if linked.len() < MOST_LINKED => drop(linked.insert(inode, (path.clone(), content))),
+                    None => {}
                 }
             }
             if !visitor(&mut self.blobs, Found { path: path.clone(), node, link })? {
@@ -173,6 +175,12 @@ impl SnapshotReader {
     }
 }
 
+/// The same for files with the same content.
+fn content_id(node: &Node) -> Id {
+    let chunks = node.content.iter().flatten().flat_map(|chunk| *chunk.as_bytes());
+    Id::of(&chunks.collect::<Vec<u8>>())
+}
+
 struct Source {
     tree: Id,
     node: Option<Node>,
@@ -196,7 +204,10 @@ fn record_of(attribute: &Attribute) -> (Vec<u8>, Vec<u8>) {
     };
     match list.and_then(|name| Some((name, access_list_text(&attribute.value)?))) {
         Some((name, text)) => (name.to_vec(), text.into_bytes()),
-        None => ([b"SCHILY.xattr.", attribute.name.as_bytes()].concat(), attribute.value.clone()),
+        None => {
+            let name = attribute.name.replace('%', "%25").replace('=', "%3D");
+            ([b"SCHILY.xattr.", name.as_bytes()].concat(), attribute.value.clone())
+        }
     }
 }
 

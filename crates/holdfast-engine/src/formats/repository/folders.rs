@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use holdfast_core::backup::name_text;
+use holdfast_core::failure::FailureCode;
 use holdfast_repository::{Id, Node, NodeKind, RepositoryError, Tree};
 
 use super::place::of_repository;
@@ -76,6 +77,28 @@ pub(super) type LastTrees<'a> = dyn FnMut(&Id) -> Result<Vec<Node>> + 'a;
 /// Stores a tree, and returns its id.
 pub(super) trait TreeSink {
     fn store(&mut self, tree: Vec<u8>) -> Result<Id>;
+}
+
+/// So much of the disk with the temporary files stays free: the database may be there, too.
+const FREE_BYTES: u64 = 512 * 1024 * 1024;
+/// After how much more that is looked at.
+const LOOK_AGAIN_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Fails if a temporary file has taken what must stay free. `before` and `after` are its sizes before and after a write.
+pub(super) fn confirm_room(file: &File, before: u64, after: u64) -> Result<()> {
+    if before / LOOK_AGAIN_BYTES == after / LOOK_AGAIN_BYTES {
+        return Ok(());
+    }
+    let disk = rustix::fs::fstatvfs(file).map_err(|error| failed(&error.into()))?;
+    if disk.f_bavail.saturating_mul(disk.f_frsize) >= FREE_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "The list of the entries of this source takes {} MiB on the disk of the data folder, which is nearly full. Free \
+         some space there, or split the source into several tasks.",
+        after >> 20
+    );
+    Err(EngineError::new(FailureCode::TooLarge, message))
 }
 
 pub(super) fn failed(error: &io::Error) -> EngineError {
@@ -163,6 +186,7 @@ impl Folders {
             self.file.write_all(part).map_err(|error| failed(&error))?;
             self.written += part.len() as u64;
         }
+        confirm_room(self.file.get_ref(), at, self.written)?;
         Ok(at)
     }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use futures_util::stream::{self, StreamExt as _};
 use holdfast_core::failure::FailureCode;
-use holdfast_repository::{Id, IndexFile, MasterIndex, PackedBlob, RepositoryError, unseal};
+use holdfast_repository::{Id, IndexFile, IndexedPack, MasterIndex, PackedBlob, RepositoryError, unseal};
 use tokio::sync::Semaphore;
 
 use super::locks::HeldLock;
@@ -20,6 +20,8 @@ const AT_ONCE: u32 = 8;
 /// A file that is longer than this is read alone, so that what is read at the same time takes some 200 MiB at most. The
 /// usual ones have less than three.
 const LONG_BYTES: u64 = 4 * 1024 * 1024;
+/// How often the index is read if the repository changes meanwhile.
+const READINGS: usize = 5;
 
 /// What a file of the index lists, or why it cannot be read.
 type ReadIndex = std::result::Result<IndexFile, RepositoryError>;
@@ -29,7 +31,7 @@ pub(super) struct LoadedIndex {
     pub index: MasterIndex,
     /// The packs that each index file lists.
     pub files: HashMap<Id, Vec<Id>>,
-    /// Packs that the index lists and the destination does not have. They are left out of the index, so that what they
+    /// Packs that the index lists and the destination does not have, or not to their ends. They are left out of the index, so that what they
     /// should contain is stored again by the next backup that needs it.
     pub missing: HashSet<Id>,
     /// Packs that no readable index lists: those of runs that have not ended, or were lost.
@@ -50,11 +52,32 @@ impl LoadedIndex {
     }
 }
 
+/// Whether a pack is at the destination, with all blobs that an index lists.
+fn is_there(pack: &IndexedPack, there: &HashMap<Id, Option<u64>>) -> bool {
+    let end = pack.blobs.iter().map(|blob| u64::from(blob.offset) + u64::from(blob.length)).max().unwrap_or(0);
+    there.get(&pack.id).is_some_and(|size| size.is_none_or(|size| size >= end))
+}
+
 impl Repository {
     pub(super) async fn load_index(&self) -> Result<LoadedIndex> {
+        // What is stored while the index is read is unlisted, and not missing: then it is read once more.
+        for _ in 0..READINGS {
+            let (loaded, has_new) = self.load_index_once().await?;
+            if !has_new {
+                return Ok(loaded);
+            }
+        }
+        let message = "The repository changes faster than its index can be read.";
+        Err(EngineError::new(FailureCode::DestinationFailed, message))
+    }
+
+    /// Also returns whether a pack has appeared that the index lists and that was missing before.
+    async fn load_index_once(&self) -> Result<(LoadedIndex, bool)> {
+        let before = self.place.list_sizes(FileKind::Pack).await?;
+        let before: HashMap<Id, Option<u64>> = before.into_iter().collect();
         let names = self.place.list(FileKind::Index).await?;
         let (mut index, mut files, mut damaged) = (MasterIndex::default(), HashMap::new(), Vec::new());
-        let turns = Semaphore::new(AT_ONCE as usize);
+        let (mut missing, turns) = (HashSet::new(), Semaphore::new(AT_ONCE as usize));
         let mut reading = stream::iter(names.clone())
             .map(|name| {
                 let turns = &turns;
@@ -63,35 +86,43 @@ impl Repository {
             .buffer_unordered(AT_ONCE as usize);
         while let Some(read) = reading.next().await {
             let (name, file) = read?;
-            match file {
-                // Gone since it was listed.
-                None => {}
-                Some(Err(_)) => damaged.push(name),
-                Some(Ok(file)) => {
-                    index.load(&file).map_err(of_repository)?;
-                    files.insert(name, file.packs.iter().map(|pack| pack.id).collect());
-                }
+            // Gone since it was listed.
+            let Some(file) = file else { continue };
+            let Ok(mut file) = file else {
+                damaged.push(name);
+                continue;
+            };
+            let packs = file.packs.iter().map(|pack| pack.id).collect();
+            let gone = file.packs.extract_if(.., |pack| !is_there(pack, &before));
+            missing.extend(gone.map(|pack| pack.id));
+            match index.load(&file) {
+                Ok(()) => drop(files.insert(name, packs)),
+                Err(_) => damaged.push(name),
             }
         }
         drop(reading);
-        // The packs are listed last: what is stored meanwhile is unlisted, and not missing.
-        let there: HashSet<Id> = self.place.list(FileKind::Pack).await?.into_iter().collect();
+        let has_new = match missing.is_empty() {
+            true => false,
+            false => self.place.list(FileKind::Pack).await?.iter().any(|pack| {
+                // One that is too short does not become longer.
+                missing.contains(pack) && !before.contains_key(pack)
+            }),
+        };
         let cache = self.cache.clone();
-        on_thread(move || {
-            let listed: HashSet<Id> = index.packs().collect();
-            let missing: HashSet<Id> = listed.difference(&there).copied().collect();
+        let loaded = on_thread(move || {
             index.sort().map_err(of_repository)?;
-            index.forget(&missing).map_err(of_repository)?;
+            let listed: HashSet<Id> = index.packs().chain(missing.iter().copied()).collect();
+            let there: HashSet<Id> = before.into_keys().collect();
             let mut unlisted: Vec<Id> = there.difference(&listed).copied().collect();
             unlisted.sort();
             damaged.sort();
             if let Some(cache) = cache {
                 cache.retain(CopyKind::Index, &names.into_iter().collect());
-                cache.retain(CopyKind::Pack, &there);
+                cache.retain(CopyKind::Pack, &there.difference(&missing).copied().collect());
             }
             Ok(LoadedIndex { index, files, missing, unlisted, damaged })
-        })
-        .await
+        });
+        Ok((loaded.await?, has_new))
     }
 
     /// Reads a file of the index, of which the local copy is as good; `None` if it is not there.

@@ -24,6 +24,8 @@ use crate::error::{EngineError, Result};
 const SETTLE: Duration = Duration::from_millis(200);
 /// Others take a lock for abandoned after half an hour; by then, nothing may be going on under it.
 const CONFIRMED_FOR: Duration = Duration::from_secs(25 * 60);
+/// How many locks are looked at.
+const MOST_LOCKS: usize = 1000;
 /// How long to wait before looking again for locks of others, or whether our own is still there.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -90,6 +92,8 @@ pub(super) struct HeldLock {
 struct CurrentLock {
     id: Id,
     written: Uptime,
+    /// Somebody has removed it, so that others may have used the repository since.
+    is_lost: bool,
 }
 
 impl Drop for HeldLock {
@@ -111,10 +115,14 @@ impl HeldLock {
         repository: &Repository,
         holder: &Holder,
         is_exclusive: bool,
-        cancel: &CancellationToken,
+        context: &Context,
     ) -> Result<Self> {
+        let (cancel, mut is_told) = (&context.cancel, false);
         let started = Uptime::now();
         loop {
+            if cancel.is_cancelled() {
+                return Err(EngineError::cancelled());
+            }
             let lock = holder.lock(is_exclusive);
             let mut conflict = find_conflict(repository, &lock, holder, None).await?;
             if conflict.is_none() {
@@ -131,6 +139,9 @@ impl HeldLock {
             if started.elapsed() >= holder.limit {
                 return Err(is_locked(&other));
             }
+            if !std::mem::replace(&mut is_told, true) {
+                context.log.line(format!("Waiting: {}", is_locked(&other).message));
+            }
             // Two who have written their locks at the same moment must not do so again.
             let [jitter] = random::bytes::<1>();
             let wait = LOOK_AGAIN.min(holder.limit) + Duration::from_millis(u64::from(jitter) * 4);
@@ -142,7 +153,7 @@ impl HeldLock {
     }
 
     fn hold(repository: &Repository, holder: &Holder, is_exclusive: bool, own: Id) -> Self {
-        let current = Arc::new(Mutex::new(CurrentLock { id: own, written: Uptime::now() }));
+        let current = Arc::new(Mutex::new(CurrentLock { id: own, written: Uptime::now(), is_lost: false }));
         let (refreshed, place, key, holder) =
             (current.clone(), repository.place.clone(), repository.key.clone(), holder.clone());
         let stop = CancellationToken::new();
@@ -150,13 +161,23 @@ impl HeldLock {
         let refreshing = tokio::spawn(async move {
             while stopped.run_until_cancelled(tokio::time::sleep(holder.refresh)).await.is_some() {
                 let written = Uptime::now();
+                let mut last = refreshed.lock().unwrap_or_else(PoisonError::into_inner).id;
+                // A new one would hide that this one was not there for a while.
+                match place.size(FileKind::Lock, &last).await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => {
+                        refreshed.lock().unwrap_or_else(PoisonError::into_inner).is_lost = true;
+                        return;
+                    }
+                    Err(_) => continue,
+                }
                 // If it cannot be written now, it may be later; what needs it asks before it goes on.
                 let Ok(next) = place.write_json(FileKind::Lock, &holder.lock(is_exclusive), &key).await else {
                     continue;
                 };
-                let next = CurrentLock { id: next, written };
-                let last = std::mem::replace(&mut *refreshed.lock().unwrap_or_else(PoisonError::into_inner), next);
-                if let Err(error) = place.remove(FileKind::Lock, &last.id).await {
+                let next = CurrentLock { id: next, written, is_lost: false };
+                last = std::mem::replace(&mut *refreshed.lock().unwrap_or_else(PoisonError::into_inner), next).id;
+                if let Err(error) = place.remove(FileKind::Lock, &last).await {
                     tracing::warn!(%error, "a lock of a repository was left behind; it does not count after half an hour");
                 }
             }
@@ -179,6 +200,14 @@ impl HeldLock {
         self.current().id
     }
 
+    /// Waits until the refreshing has found that the lock is gone.
+    #[cfg(test)]
+    pub(super) async fn wait_until_lost(&self) {
+        while !self.current().is_lost {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Whether others still honour the lock. A process that was suspended for long may find that they do not, and
     /// somebody may have removed the lock.
     pub(super) async fn confirm(&self) -> Result<()> {
@@ -186,15 +215,17 @@ impl HeldLock {
             let message = "The lock of the repository could not be renewed in time, so that others may use it now.";
             return Err(EngineError::new(FailureCode::Locked, message));
         }
+        let is_lost = self.current().is_lost;
         let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.is_some_and(|seen| seen.elapsed() < LOOK_AGAIN) {
+        if !is_lost && seen.is_some_and(|seen| seen.elapsed() < LOOK_AGAIN) {
             return Ok(());
         }
         let mut id = self.id();
-        while self.place.size(FileKind::Lock, &id).await?.is_none() {
+        while self.current().is_lost || self.place.size(FileKind::Lock, &id).await?.is_none() {
             // Another one may just have been written in its place.
             let current = self.id();
-            if current == id {
+            if self.current().is_lost || current == id {
+                self.current.lock().unwrap_or_else(PoisonError::into_inner).is_lost = true;
                 let message = "Another program has removed the lock of this run from the repository, as `restic unlock \
                                --remove-all` does, so that others may use it now.";
                 return Err(EngineError::new(FailureCode::Locked, message));
@@ -285,7 +316,16 @@ struct Locks {
 
 async fn read_locks(repository: &Repository) -> Result<Locks> {
     let mut locks = Locks::default();
-    for id in repository.place.list(FileKind::Lock).await? {
+    let names = repository.place.list(FileKind::Lock).await?;
+    if names.len() > MOST_LOCKS {
+        let message = format!(
+            "The repository has {} locks, more than anybody needs. If no other program uses it, `restic unlock` removes \
+             them.",
+            names.len()
+        );
+        return Err(EngineError::new(FailureCode::Locked, message));
+    }
+    for id in names {
         let lock = match repository.place.read_json(FileKind::Lock, &id, &repository.key).await {
             Err(error) if error.code == FailureCode::Corrupt => None,
             // Removed since it was listed.

@@ -76,10 +76,12 @@ impl Repository {
             found => found?.1,
         };
         for earlier in opener.earlier_passwords {
-            match find_key(place, std::slice::from_ref(earlier), &sealed, keys).await {
-                Ok((_, name)) if name != known => place.remove(FileKind::Key, &name).await?,
-                Err(error) if error.code != FailureCode::WrongPassword => return Err(error),
-                Ok(_) | Err(_) => {}
+            for _ in 0..MOST_KEYS {
+                match find_key(place, std::slice::from_ref(earlier), &sealed, keys).await {
+                    Ok((_, name)) if name != known => place.remove(FileKind::Key, &name).await?,
+                    Err(error) if error.code != FailureCode::WrongPassword => return Err(error),
+                    Ok(_) | Err(_) => break,
+                }
             }
         }
         Self::open(place, present, opener.shared).await

@@ -7,7 +7,7 @@ use holdfast_core::failure::FailureCode;
 use holdfast_repository::{Id, Key, RepositoryError, seal_json, unseal};
 use serde::Serialize;
 
-use crate::destination::{BlobStore, put_confirmed};
+use crate::destination::{BlobStore, ListedObject, put_confirmed};
 use crate::error::{EngineError, Result};
 
 /// The longest pack or index that is read as a whole: many times what either has.
@@ -149,14 +149,19 @@ impl Place {
 
     /// The names of all files of a kind. Whatever else is there is not ours to judge, and left out.
     pub(super) async fn list(&self, kind: FileKind) -> Result<Vec<Id>> {
+        Ok(self.list_sizes(kind).await?.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// The same with the sizes, where the destination tells them.
+    pub(super) async fn list_sizes(&self, kind: FileKind) -> Result<Vec<(Id, Option<u64>)>> {
         let folder = format!("{}{}", self.prefix, kind.folder());
-        let keys = self.store.list(&folder, MOST_FILES).await?;
-        if keys.len() >= MOST_FILES {
+        let objects = self.store.list_objects(&folder, MOST_FILES).await?;
+        if objects.len() >= MOST_FILES {
             let message = format!("{folder} has more than {MOST_FILES} files, more than a repository can have.");
             return Err(EngineError::new(FailureCode::NotSupported, message));
         }
-        let ids = keys.iter().filter_map(|key| key.rsplit('/').next()?.parse().ok());
-        Ok(ids.collect())
+        let named = |object: ListedObject| Some((object.key.rsplit('/').next()?.parse().ok()?, object.size));
+        Ok(objects.into_iter().filter_map(named).collect())
     }
 
     /// Removes a file; one that is not there is not an error.

@@ -27,6 +27,8 @@ const TOLERATED_PERCENT: u64 = 5;
 const PACKS_AT_ONCE: usize = 2;
 /// What is closer together than this is read at once.
 const GAP_BYTES: u32 = 128 * 1024;
+/// … but not much more than this.
+const READ_BYTES: u32 = 32 * 1024 * 1024;
 /// How many packs are removed at the same time.
 const REMOVED_AT_ONCE: usize = 8;
 
@@ -80,7 +82,7 @@ pub(super) async fn prune(
     let LoadedIndex { index, mut files, missing, .. } = loaded;
     if !missing.is_empty() {
         let count = missing.len();
-        context.log.warn(format!("{count} packs that the index lists are gone from the destination."));
+        context.log.warn(format!("{count} packs that the index lists are gone from the destination, or too short."));
     }
     let shared: SharedIndex = Arc::new(RwLock::new(index));
     let used = find_used(repository, shared.clone(), context).await?;
@@ -352,8 +354,19 @@ impl Repacked {
 /// Reads the used blobs of a pack, each of which is checked. What is close together is read at once.
 async fn read_used(repository: &Repository, pack: Id, mut blobs: Vec<PackedBlob>) -> Result<(Id, Vec<SealedBlob>)> {
     blobs.sort_by_key(|blob| blob.offset);
+    let damaged = move |error| EngineError::corrupt(format!("Pack {pack} of the repository is damaged. {error}"));
+    blobs.iter().try_for_each(PackedBlob::confirm_length).map_err(damaged)?;
     let mut used = Vec::with_capacity(blobs.len());
-    for near in blobs.chunk_by(|one, other| other.offset.saturating_sub(one.offset + one.length) <= GAP_BYTES) {
+    let mut begin = blobs.first().map_or(0, |blob| blob.offset);
+    let is_near = |one: &PackedBlob, other: &PackedBlob| {
+        let is_near = other.offset.saturating_sub(one.offset.saturating_add(one.length)) <= GAP_BYTES
+            && other.offset - begin < READ_BYTES;
+        if !is_near {
+            begin = other.offset;
+        }
+        is_near
+    };
+    for near in blobs.chunk_by(is_near) {
         let (Some(first), Some(last)) = (near.first(), near.last()) else { continue };
         let (start, end) = (u64::from(first.offset), u64::from(last.offset) + u64::from(last.length));
         let bytes = repository.place.read_range(&pack, start..end).await?;
@@ -364,7 +377,6 @@ async fn read_used(repository: &Repository, pack: Id, mut blobs: Vec<PackedBlob>
                 let stored = bytes.get(at..at + blob.length as usize).unwrap_or_default().to_vec();
                 blob.open(&mut stored.clone(), &key).map(|_| blob.sealed(stored))
             };
-            let damaged = |error| EngineError::corrupt(format!("Pack {pack} of the repository is damaged. {error}"));
             near.iter().map(check).collect::<std::result::Result<Vec<_>, _>>().map_err(damaged)
         });
         used.extend(checked.await?);

@@ -1,6 +1,6 @@
 //! Turns what is read from a server into chunks and trees. Blocks, so it runs on a separate thread.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,13 +67,19 @@ struct Reading {
     parent: Option<Parent>,
     /// The time of the server when it began to list.
     began: i64,
+    /// The files that were listed with several links and have come with content of their own, by device and inode.
+    with_links: HashSet<(u64, u64)>,
 }
 
 impl Reading {
-    /// Adds to a node what only the listing tells.
-    fn complete(&mut self, path: &[u8], node: &mut Node) -> io::Result<()> {
+    /// Adds to a node what only the listing tells. Of a file that was replaced since it was listed, that is no longer
+    /// true: its content would be taken for that of the other links.
+    fn complete(&mut self, path: &[u8], kind: MemberKind, node: &mut Node) -> io::Result<()> {
         let listed = self.expected.take(path)?;
         let listed = listed.ok_or_else(|| io::Error::other(format!("{} was not requested", name_text(path))))?;
+        if kind == MemberKind::File && listed.links > 1 && !self.with_links.insert((listed.device, listed.inode)) {
+            return Ok(());
+        }
         node.inode = listed.inode;
         node.device_id = listed.device;
         if node.links > 0 {
@@ -209,7 +215,7 @@ impl MemberSink for SourceWriter<'_> {
         let path = relative(&member.path).ok_or_else(leads_out)?;
         let mut node = node_of(member, &path);
         if let Some(listing) = &mut self.listing {
-            listing.complete(&path, &mut node)?;
+            listing.complete(&path, member.kind, &mut node)?;
         }
         if path.is_empty() {
             self.source = Some(node);
@@ -269,6 +275,8 @@ fn attributes_of(member: &Member) -> Vec<Attribute> {
     const XATTR: &[u8] = b"SCHILY.xattr.";
     let of_record = |(name, value): &(Vec<u8>, Vec<u8>)| {
         let name = String::from_utf8(name.strip_prefix(XATTR)?.to_vec()).ok()?;
+        // tar cannot have an equals sign in a keyword.
+        let name = name.replace("%3D", "=").replace("%25", "%");
         Some(Attribute { name, value: value.clone() })
     };
     member.attributes.iter().filter_map(of_record).collect()
@@ -292,9 +300,9 @@ impl Storing {
         let mut writer = SourceWriter::new(self.blobs, &self.tables, folders);
         let mut kept = Kept::default();
         if let Some((compared, began)) = compared {
-            let Compared { folders, parent, source, wanted, kept: unread } = compared;
+            let Compared { folders, parent, source, wanted, kept: unread, linked } = compared;
             (writer.folders, writer.source, kept) = (folders, source, unread);
-            writer.listing = Some(Reading { expected: Expected::of(&wanted), parent, began });
+            writer.listing = Some(Reading { expected: Expected::of(&wanted), parent, began, with_links: linked });
         }
         let mut has_data = kept.has_data;
         let progress = self.context.progress.clone();

@@ -11,7 +11,7 @@ use holdfast_testkit::random;
 
 use super::place::FileKind;
 use super::*;
-use crate::destination::{Accepted, Local, PartBody, PartLayout, Stat};
+use crate::destination::{Accepted, ListedObject, Local, PartBody, PartLayout, Stat};
 use std::time::Duration;
 
 const PASSWORD: &str = "correct horse";
@@ -76,9 +76,9 @@ impl BlobStore for Mortal {
         self.inner.remove(key).await
     }
 
-    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<String>> {
+    async fn list_objects(&self, prefix: &str, limit: usize) -> Result<Vec<ListedObject>> {
         self.is_dead()?;
-        self.inner.list(prefix, limit).await
+        self.inner.list_objects(prefix, limit).await
     }
 }
 
@@ -129,7 +129,7 @@ async fn prune_at(at: &Path, steps: usize) -> Result<PruneReport> {
     // Written to the folder itself: the steps are those of the prune.
     let (inner, _) = Local::open(at, None).await.unwrap();
     let lasting = Repository { place: Place::new(Arc::new(inner), "repository"), ..opened.clone() };
-    let lock = HeldLock::acquire(&lasting, &holder, true, &context.cancel).await?;
+    let lock = HeldLock::acquire(&lasting, &holder, true, &context).await?;
     let pruned = pruning::prune(&opened, Duration::MAX, &lock, &context).await;
     lock.release(&context).await;
     pruned
@@ -223,15 +223,24 @@ async fn a_lock_that_somebody_removes_is_missed() {
     let repository = Repository::open(&place, &[Secret::new(PASSWORD)], shared).await.unwrap().unwrap();
     let settings = crate::destination::DestinationSettings::default();
     let holder = Holder::new(&settings, holdfast_core::clock::Clock::now(&holdfast_core::clock::SystemClock));
-    let cancel = CancellationToken::new();
-    let lock = HeldLock::acquire(&repository, &holder, true, &cancel).await.unwrap();
+    let (context, _lines) = Context::new(CancellationToken::new());
+    let lock = HeldLock::acquire(&repository, &holder, true, &context).await.unwrap();
     lock.confirm().await.unwrap();
     drop(lock);
     while !place.list(FileKind::Lock).await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
-    let lock = HeldLock::acquire(&repository, &holder, true, &cancel).await.unwrap();
+    let lock = HeldLock::acquire(&repository, &holder, true, &context).await.unwrap();
     restic(&folder.path().join("repository"), &["unlock", "--remove-all"]);
     let error = lock.confirm().await.unwrap_err();
     assert_eq!(error.code, FailureCode::Locked, "{error}");
+    drop(lock);
+    // Also if it would have been written again since.
+    let often = crate::destination::DestinationSettings { lock_refresh: Duration::from_millis(20), ..settings };
+    let holder = Holder::new(&often, holdfast_core::clock::Clock::now(&holdfast_core::clock::SystemClock));
+    let lock = HeldLock::acquire(&repository, &holder, false, &context).await.unwrap();
+    restic(&folder.path().join("repository"), &["unlock", "--remove-all"]);
+    lock.wait_until_lost().await;
+    assert!(place.list(FileKind::Lock).await.unwrap().is_empty(), "no other one takes its place");
+    assert_eq!(lock.confirm().await.unwrap_err().code, FailureCode::Locked);
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::folders::failed;
+use super::folders::{confirm_room, failed};
 use crate::archive::tar::Time;
 use crate::error::{EngineError, Result};
 use crate::source::listing::Listed;
@@ -48,7 +48,9 @@ impl WantedWriter {
         }
         record.extend_from_slice(&listed.path);
         self.file.write_all(&record).map_err(|error| failed(&error))?;
+        let before = self.bytes;
         self.bytes += record.len() as u64;
+        confirm_room(self.file.get_ref(), before, self.bytes)?;
         self.files += 1;
         if listed.kind == b'f' {
             self.plain_bytes = self.plain_bytes.saturating_add(listed.size);

@@ -181,12 +181,13 @@ impl RepositoryWriter {
             context.log.line("The snapshot of the last backup is gone, so all files are read.");
             return Ok(None);
         };
-        let blobs = BlobReader::new(self.repository.clone(), index, context.cancel.clone());
+        let blobs = BlobReader::new(self.repository.clone(), index.clone(), context.cancel.clone());
         let log = context.log.clone();
         on_thread(move || match SnapshotReader::new(blobs, snapshot, Scope::default()).into_parent() {
             Ok(parent) => Ok(parent),
             Err(error) => {
                 log.warn(format!("The last backup cannot be compared with, so all files are read. {error}"));
+                index.write().unwrap_or_else(PoisonError::into_inner).doubt_trees();
                 Ok(None)
             }
         })
@@ -205,7 +206,7 @@ impl RepositoryWriter {
         if !missing.is_empty() {
             let count = missing.len();
             context.log.warn(format!(
-                "{count} packs of this repository are gone from the destination. What this backup needs of them is \
+                "{count} packs of this repository are gone from the destination, or too short. What this backup needs of them is \
                  stored again; a verification tells which older backups are damaged."
             ));
         }
@@ -264,7 +265,7 @@ impl BackupWriter for RepositoryWriter {
     async fn write(self: Box<Self>, engine: &Engine, job: BackupJob<'_>) -> Result<WrittenBackup> {
         let context = job.at.context;
         let holder = Holder::new(&engine.settings.destination, job.plan.started_at);
-        let lock = HeldLock::acquire(&self.repository, &holder, false, &context.cancel).await?;
+        let lock = HeldLock::acquire(&self.repository, &holder, false, context).await?;
         let started_at = job.plan.started_at;
         let written = self.store(engine, job, &lock).await;
         lock.release(context).await;
