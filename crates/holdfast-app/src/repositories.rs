@@ -4,7 +4,6 @@ use holdfast_core::audit::AuditAction;
 use holdfast_core::changes::named;
 use holdfast_core::ids::{RepositoryId, RunId, TaskId};
 use holdfast_core::run::{RunSubject, Trigger};
-use holdfast_core::storage::Format;
 use holdfast_store::repositories::{self, RepositoryRow};
 use holdfast_store::runs::{self, NewRun, RunRow};
 use holdfast_store::tasks::TaskRow;
@@ -51,10 +50,11 @@ pub async fn find_task(app: &App, caller: &Caller, id: RepositoryId) -> Result<O
 
 async fn current(tx: &mut Tx, task: &TaskRow) -> Result<Option<RepositoryRow>> {
     let path = &task.spec.storage.path;
-    Ok(match task.spec.storage.format {
-        Format::Repository => repositories::find_of_task(tx, task.id, task.backup_destination_id, path).await?,
+    Ok(if task.spec.storage.format.is_shared() {
+        repositories::find_of_task(tx, task.id, task.backup_destination_id, path).await?
+    } else {
         // The one that it had before: its backups are still there.
-        Format::Archive => repositories::list_of_task(tx, task.id).await?.into_iter().next(),
+        repositories::list_of_task(tx, task.id).await?.into_iter().next()
     })
 }
 

@@ -21,6 +21,14 @@ string_enum! {
 }
 
 impl Verification {
+    /// Whether it cannot be restored, as far as is known.
+    pub fn is_damaged(self) -> bool {
+        match self {
+            Self::Corrupt | Self::Missing => true,
+            Self::Unverified | Self::Verified => false,
+        }
+    }
+
     /// The state of a backup, derived from those of its copies in order: as good as the best copy or, if every copy is
     /// lost, that of the first.
     pub fn of_copies(copies: &[Self]) -> Self {

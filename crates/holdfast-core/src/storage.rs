@@ -16,6 +16,17 @@ string_enum! {
     }
 }
 
+impl Format {
+    /// Whether the backups of a task share what they store, in a repository with passwords of its own. Otherwise, each
+    /// is one object, with its own size, hash and password.
+    pub fn is_shared(self) -> bool {
+        match self {
+            Self::Archive => false,
+            Self::Repository => true,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Storage {
     pub retention: RetentionPolicy,

@@ -10,7 +10,7 @@ use crate::refusal::Rule;
 use crate::schedule::Schedule;
 use crate::secret::SecretChange;
 use crate::source::SourceSpec;
-use crate::storage::{Format, Storage};
+use crate::storage::Storage;
 use crate::{limits, network, schedule_fields, source, storage};
 
 pub const SERVER: FieldSpec = FieldSpec::id("remote_server_id").required().shown_at("/remote_server_id");
@@ -182,7 +182,7 @@ impl TaskDraft {
         let schedule = Schedule::check(errors, input, spec.map(|was| &was.schedule), now);
         let storage = Storage::check(errors, input, spec.map(|was| &was.storage));
         let encryption_password = PASSWORD.secret_change(errors, input);
-        if storage.format == Format::Repository && !encryption_password.leaves_one(has_password) {
+        if storage.format.is_shared() && !encryption_password.leaves_one(has_password) {
             errors.add(PASSWORD.name, Rule::RepositoryPassword);
         }
         let heartbeat_url = HEARTBEAT.secret_change(errors, input);

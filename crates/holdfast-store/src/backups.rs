@@ -97,7 +97,7 @@ pub async fn insert(tx: &mut Tx, owner: UserId, new: &NewBackup, now: Timestamp)
         new.plain_bytes,
         &new.plain_sha256,
         new.entries,
-        new.password.is_some() || new.format == Format::Repository,
+        new.password.is_some() || new.format.is_shared(),
         DbTime(now),
         &new.source_server,
         (!new.signs.is_empty()).then(|| anomaly::signs_text(&new.signs)),
@@ -216,7 +216,7 @@ pub async fn list_normal(tx: &mut Tx, task: TaskId, source: &str) -> Result<Norm
     let is_same = |row: &MeasuredRow| key_of(&row.source_server, &row.content, &row.source) == source;
     let mut normal = Normal::default();
     for row in rows.into_iter().filter(is_same) {
-        let stored_bytes = (row.format == Format::Archive).then_some(row.size_bytes);
+        let stored_bytes = (!row.format.is_shared()).then_some(row.size_bytes);
         let measure = Measure { plain_bytes: row.plain_bytes, stored_bytes, entries: row.entries };
         normal.measures.push(measure);
         if let Some(databases) = row.databases {

@@ -88,7 +88,7 @@ pub async fn find(tx: &mut Tx) -> Result<Figures> {
              FROM totals WHERE subject = 'backup' AND kind = 'stored') b
          CROSS JOIN (SELECT COUNT(*) AS repositories,
                  CAST(COALESCE(SUM(stored_bytes), 0) AS BIGINT) AS repositories_bytes,
-                 COUNT(trouble_code) AS repositories_neglected
+                 COUNT(COALESCE(check_trouble_code, prune_trouble_code)) AS repositories_neglected
              FROM repositories WHERE removed_at IS NULL) o
          CROSS JOIN (SELECT COUNT(CASE WHEN connectivity = 'online' THEN 1 END) AS servers_online,
                  COUNT(CASE WHEN connectivity = 'offline' THEN 1 END) AS servers_offline,

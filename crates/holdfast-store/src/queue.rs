@@ -7,7 +7,6 @@ use holdfast_core::ids::{DestinationId, RepositoryId, RunId, ServerId, TaskId, U
 use holdfast_core::queue::{
     Access, Chooser, ConcurrencyLimits, Load, LongRunCapacity, RepositoryUse, Share, UsedRepositories,
 };
-use holdfast_core::storage::Format;
 use holdfast_core::{Timestamp, lease};
 use sqlx::QueryBuilder;
 
@@ -57,7 +56,7 @@ impl LoadRow {
     fn repositories(&self) -> Option<UsedRepositories> {
         let of_backup = || {
             let task = spec::task(self.task_spec.as_deref()?)?;
-            (task.storage.format == Format::Repository).then_some(UsedRepositories::OfTask(TaskId(self.task_id?)))
+            task.storage.format.is_shared().then_some(UsedRepositories::OfTask(TaskId(self.task_id?)))
         };
         match (self.repository_task_id, self.repository_id) {
             (Some(task), _) => Some(UsedRepositories::OfTask(TaskId(task))),

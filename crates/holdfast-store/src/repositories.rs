@@ -1,5 +1,6 @@
 //! The repositories of tasks: where they are, with what they are opened, and how they fare.
 
+use holdfast_core::backup::Verification;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{DestinationId, RepositoryId, TaskId, UserId};
 use holdfast_core::secret::SecretChange;
@@ -34,19 +35,32 @@ row_type! {
         /// When the check under way began, and the pack up to which it has read.
         check_began_at: Option<DbTime> = "p.check_began_at",
         check_position: Option<String> = "p.check_position",
-        /// What went wrong with the last prune or check.
-        trouble_of: Option<String> = "p.trouble_of",
-        trouble_code: Option<FailureCode> = "p.trouble_code",
-        trouble: Option<String> = "p.trouble",
-        trouble_told_at: Option<DbTime> = "p.trouble_told_at",
+        /// What went wrong with the last prune, and when users were told.
+        prune_trouble_code: Option<FailureCode> = "p.prune_trouble_code",
+        prune_trouble: Option<String> = "p.prune_trouble",
+        prune_told_at: Option<DbTime> = "p.prune_told_at",
+        /// The same for the last check.
+        check_trouble_code: Option<FailureCode> = "p.check_trouble_code",
+        check_trouble: Option<String> = "p.check_trouble",
+        check_told_at: Option<DbTime> = "p.check_told_at",
         created_at: DbTime = "p.created_at",
     }
 }
 
 impl RepositoryRow {
-    /// Whether what went wrong last was a prune, or else a check.
-    pub fn is_trouble_of(&self, is_prune: bool) -> bool {
-        self.trouble_of.as_deref() == Some(if is_prune { PRUNE } else { CHECK })
+    /// What went wrong with the last check, or else with the last prune, with the reason.
+    pub fn trouble(&self) -> Option<(FailureCode, &str)> {
+        let check = self.check_trouble_code.zip(self.check_trouble.as_deref());
+        check.or_else(|| self.prune_trouble_code.zip(self.prune_trouble.as_deref()))
+    }
+
+    /// Why a prune, or else a check, failed last, and when users were told.
+    pub fn told(&self, is_prune: bool) -> (Option<FailureCode>, Option<DbTime>) {
+        if is_prune {
+            (self.prune_trouble_code, self.prune_told_at)
+        } else {
+            (self.check_trouble_code, self.check_told_at)
+        }
     }
 }
 
@@ -241,7 +255,7 @@ pub async fn update_pruned(
         DbTime(began),
         id.0
     )?;
-    clear_trouble(tx, id, PRUNE).await
+    clear_trouble(tx, id, true).await
 }
 
 /// What a check has read.
@@ -290,21 +304,16 @@ pub async fn update_checked(tx: &mut Tx, id: RepositoryId, checked: &Checked, no
     if checked.position.is_none() {
         execute!(tx, "UPDATE repositories SET checked_at = $1 WHERE id = $2", DbTime(now), id.0)?;
     }
-    clear_trouble(tx, id, CHECK).await
+    clear_trouble(tx, id, false).await
 }
 
-/// What a trouble is of: a check that succeeds says nothing about a prune.
-const PRUNE: &str = "prune";
-const CHECK: &str = "check";
-
-async fn clear_trouble(tx: &mut Tx, id: RepositoryId, of: &str) -> Result<()> {
-    execute!(
-        tx,
-        "UPDATE repositories SET trouble_of = NULL, trouble_code = NULL, trouble = NULL, trouble_told_at = NULL
-         WHERE id = $1 AND trouble_of = $2",
-        id.0,
-        of
-    )?;
+async fn clear_trouble(tx: &mut Tx, id: RepositoryId, is_prune: bool) -> Result<()> {
+    let sql = if is_prune {
+        "UPDATE repositories SET prune_trouble_code = NULL, prune_trouble = NULL, prune_told_at = NULL WHERE id = $1"
+    } else {
+        "UPDATE repositories SET check_trouble_code = NULL, check_trouble = NULL, check_told_at = NULL WHERE id = $1"
+    };
+    execute!(tx, sql, id.0)?;
     Ok(())
 }
 
@@ -316,19 +325,22 @@ pub async fn update_trouble(
     (code, reason): (FailureCode, &str),
     now: Timestamp,
 ) -> Result<()> {
-    execute!(
-        tx,
-        "UPDATE repositories SET trouble_of = $1, trouble_code = $2, trouble = $3 WHERE id = $4",
-        if is_prune { PRUNE } else { CHECK },
-        code.as_str(),
-        reason,
-        id.0
-    )?;
+    let sql = if is_prune {
+        "UPDATE repositories SET prune_trouble_code = $1, prune_trouble = $2 WHERE id = $3"
+    } else {
+        "UPDATE repositories SET check_trouble_code = $1, check_trouble = $2 WHERE id = $3"
+    };
+    execute!(tx, sql, code.as_str(), reason, id.0)?;
     note_tried(tx, id, is_prune, now).await
 }
 
-pub async fn update_trouble_told(tx: &mut Tx, id: RepositoryId, now: Timestamp) -> Result<()> {
-    execute!(tx, "UPDATE repositories SET trouble_told_at = $1 WHERE id = $2", DbTime(now), id.0)?;
+pub async fn update_trouble_told(tx: &mut Tx, id: RepositoryId, is_prune: bool, now: Timestamp) -> Result<()> {
+    let sql = if is_prune {
+        "UPDATE repositories SET prune_told_at = $1 WHERE id = $2"
+    } else {
+        "UPDATE repositories SET check_told_at = $1 WHERE id = $2"
+    };
+    execute!(tx, sql, DbTime(now), id.0)?;
     Ok(())
 }
 
@@ -401,6 +413,9 @@ named_row! {
         pub locator: String,
         pub created_at: DbTime,
         pub plain_bytes: i64,
+        /// What the last reading of it has found.
+        pub verification: Verification,
+        pub verified_at: Option<DbTime>,
     }
 }
 
@@ -409,7 +424,7 @@ pub async fn list_snapshots(tx: &mut Tx, id: RepositoryId) -> Result<Vec<Snapsho
     fetch_all!(
         tx,
         SnapshotRow,
-        "SELECT c.backup_id, c.locator, b.created_at, b.plain_bytes FROM backup_copies c
+        "SELECT c.backup_id, c.locator, b.created_at, b.plain_bytes, c.verification, c.verified_at FROM backup_copies c
          JOIN backups b ON b.id = c.backup_id
          WHERE c.repository_id = $1 AND c.remove_after IS NULL AND c.removed_at IS NULL ORDER BY c.backup_id",
         id.0

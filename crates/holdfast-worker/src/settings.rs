@@ -26,7 +26,7 @@ pub struct Settings {
     pub keep_notices_days: u32,
     /// For how many days audit events are kept; zero keeps them all.
     pub keep_audit_days: u32,
-    /// For how many days checks, tests and inventories are kept; zero keeps them all.
+    /// For how many days checks, tests, inventories and prunes are kept; zero keeps them all.
     pub keep_checks_days: u32,
     /// Within how many days every stored backup is verified again; zero means never.
     pub verify_days: u32,

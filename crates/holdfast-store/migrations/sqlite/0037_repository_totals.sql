@@ -64,3 +64,17 @@ CREATE TRIGGER repositories_total_update AFTER UPDATE OF user_id, stored_bytes, 
         CASE WHEN NEW.removed_at IS NULL THEN COALESCE(NEW.stored_bytes, 0) ELSE 0 END)
     ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes;
 END;
+
+-- Lists of prunes and checks of a user.
+CREATE INDEX runs_of_repositories ON runs (user_id, id) WHERE repository_id IS NOT NULL;
+
+-- What went wrong with the last prune, apart from what went wrong with the last check: one says nothing about the other.
+ALTER TABLE repositories ADD COLUMN prune_trouble_code TEXT;
+ALTER TABLE repositories ADD COLUMN prune_trouble TEXT;
+ALTER TABLE repositories ADD COLUMN prune_told_at BIGINT;
+UPDATE repositories SET prune_trouble_code = trouble_code, prune_trouble = trouble, prune_told_at = trouble_told_at,
+    trouble_code = NULL, trouble = NULL, trouble_told_at = NULL WHERE trouble_of = 'prune';
+ALTER TABLE repositories DROP COLUMN trouble_of;
+ALTER TABLE repositories RENAME COLUMN trouble_code TO check_trouble_code;
+ALTER TABLE repositories RENAME COLUMN trouble TO check_trouble;
+ALTER TABLE repositories RENAME COLUMN trouble_told_at TO check_told_at;

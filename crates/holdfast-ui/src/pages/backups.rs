@@ -14,7 +14,6 @@ use holdfast_core::ids::{BackupId, TaskId};
 use holdfast_core::input::Errors;
 use holdfast_core::page::PageRequest;
 use holdfast_core::run::RunSubject;
-use holdfast_core::storage::Format;
 use holdfast_store::backups::{BackupFilter, BackupRow};
 
 use super::probe::crumbs;
@@ -228,7 +227,7 @@ pub(crate) async fn show(State(ui): State<Arc<Ui>>, person: SignedIn, Path(id): 
         content: t.say(&format!("content-{}", row.content.as_str())),
         key: row.locator.clone(),
         sha256: row.sha256.clone(),
-        is_in_repository: row.format == Format::Repository,
+        is_in_repository: row.format.is_shared(),
         destination: (destination.id.0, destination.label),
         is_encrypted: row.is_encrypted,
         proof: if is_verifying { state("running", &t.say("backup-verifying")) } else { proof(t, row.verification) },

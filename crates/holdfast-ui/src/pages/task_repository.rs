@@ -48,8 +48,8 @@ impl RepositoryView {
             garbage,
             pruned: row.pruned_at.map(|at| reader.when(at.0)),
             checked: row.checked_at.map(|at| reader.when(at.0)),
-            trouble: match &row.trouble {
-                Some(reason) => t.with("repository-trouble", "reason", reason.clone()),
+            trouble: match row.trouble() {
+                Some((_, reason)) => t.with("repository-trouble", "reason", reason.to_owned()),
                 None => String::new(),
             },
             is_live: found.newest_run.as_ref().is_some_and(RunRow::is_live),

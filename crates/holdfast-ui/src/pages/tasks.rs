@@ -214,10 +214,7 @@ pub(crate) struct BackupLine {
 
 /// The size by which backups are compared: that of the content, if the backup only added something to a repository.
 fn shown_size(row: &holdfast_store::backups::BackupRow) -> i64 {
-    match row.format {
-        Format::Archive => row.size_bytes,
-        Format::Repository => row.plain_bytes,
-    }
+    if row.format.is_shared() { row.plain_bytes } else { row.size_bytes }
 }
 
 pub(crate) fn backup_line(reader: &Reader, row: &holdfast_store::backups::BackupRow) -> BackupLine {

@@ -208,7 +208,7 @@ impl Job for Backup {
     /// A run that was lost with its worker may have left packs in the repository of its task.
     async fn left_behind(&self, tx: &mut Tx, run: &RunRow) -> Result<String, StoreError> {
         let task = tasks::find(tx, self.task).await?;
-        let task = task.filter(|task| task.spec.storage.format == Format::Repository);
+        let task = task.filter(|task| task.spec.storage.format.is_shared());
         if let Some((task, began)) = task.zip(run.started_at) {
             let path = &task.spec.storage.path;
             let found = repositories::find_of_task(tx, task.id, task.backup_destination_id, path).await?;

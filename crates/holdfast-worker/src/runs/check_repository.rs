@@ -42,14 +42,20 @@ impl Done {
         Checked { began_at: self.began_at, position: self.report.position.clone() }
     }
 
+    /// Whether this part has found it damaged, or an earlier one of the same reading of all packs: what that part has read
+    /// is not read again.
+    fn is_damaged(&self, row: &SnapshotRow) -> bool {
+        self.damaged.iter().any(|damaged| damaged.backup == row.backup_id)
+            || row.verification.is_damaged() && row.verified_at.is_some_and(|at| at.0 >= self.began_at)
+    }
+
     /// Once all packs have been read, records that the backups are good that were there when the reading began.
     async fn record_good(&self, tx: &mut Tx) -> Result<(), StoreError> {
         if self.report.position.is_some() {
             return Ok(());
         }
-        let is_damaged = |backup: BackupId| self.damaged.iter().any(|damaged| damaged.backup == backup);
         for row in self.on_record.iter().filter(|row| row.created_at.0 <= self.began_at) {
-            if !is_damaged(row.backup_id) {
+            if !self.is_damaged(row) {
                 let (backup, verified) = (row.backup_id, Verification::Verified);
                 copies::update_verification(tx, backup, self.destination, verified, self.began_at).await?;
             }
@@ -191,7 +197,12 @@ impl Job for CheckRepository {
         let Some(done) = &self.done else {
             return Err(StoreError::Broken(format!("run {} has no check to record", ending.run.id)));
         };
-        repositories::update_checked(tx, self.repository, &done.checked(), ending.now).await?;
+        if done.on_record.iter().any(|row| done.is_damaged(row)) {
+            // What an earlier part has found is still so, for all that is known.
+            repositories::update_check_position(tx, self.repository, &done.checked(), ending.now).await?;
+        } else {
+            repositories::update_checked(tx, self.repository, &done.checked(), ending.now).await?;
+        }
         destinations::update_check(tx, done.destination, None, ending.now).await?;
         done.record_good(tx).await
     }

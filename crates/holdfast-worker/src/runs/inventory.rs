@@ -8,7 +8,6 @@ use holdfast_core::backup::Verification;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{BackupId, DestinationId, TaskId};
 use holdfast_core::run::{RunSubject, Trigger};
-use holdfast_core::storage::Format;
 use holdfast_engine::EngineError;
 use holdfast_store::copies::{self, StoredCopy};
 use holdfast_store::runs::{self, NewRun};
@@ -65,7 +64,7 @@ fn judge(copy: StoredCopy, size: Option<u64>) -> Option<Damaged> {
     let wanted = u64::try_from(copy.size_bytes).unwrap_or(0);
     let (found, reason) = match size {
         // The size of a backup in a repository is what it added, and not that of its snapshot.
-        Some(_) if copy.format == Format::Repository => return None,
+        Some(_) if copy.format.is_shared() => return None,
         Some(size) if size == wanted => return None,
         Some(size) => (Verification::Corrupt, format!("The destination has {size} bytes; the backup has {wanted}.")),
         None => (Verification::Missing, "The backup is gone from its destination.".to_owned()),

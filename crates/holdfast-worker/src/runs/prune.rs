@@ -5,7 +5,6 @@ use holdfast_core::Timestamp;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::figures::size;
 use holdfast_core::ids::RepositoryId;
-use holdfast_core::storage::Format;
 use holdfast_engine::{EngineError, PrunePlan, PruneReport};
 use holdfast_notify::Maintenance;
 use holdfast_store::repositories::{self, Pruned, RepositoryRow};
@@ -36,9 +35,7 @@ async fn is_in_use(tx: &mut Tx, row: &RepositoryRow) -> Result<bool, StoreError>
     let task = tasks::find(tx, task).await?;
     Ok(task.is_some_and(|task| {
         let storage = &task.spec.storage;
-        storage.format == Format::Repository
-            && task.backup_destination_id == row.destination_id
-            && storage.path == row.store_path
+        storage.format.is_shared() && task.backup_destination_id == row.destination_id && storage.path == row.store_path
     }))
 }
 

@@ -47,11 +47,11 @@ pub(super) async fn note_trouble(
     if is_lost_destination(error.code) {
         return note_lost_destination(tx, ending, row.destination_id, error).await;
     }
-    let was_told = row.trouble_told_at.is_some_and(|told| now.duration_since(told.0).as_secs() < TELL_AGAIN_SECS);
-    let is_same = row.trouble_code == Some(error.code) && row.is_trouble_of(what == Maintenance::Prune);
-    if was_told && is_same {
+    let (last, told_at) = row.told(what == Maintenance::Prune);
+    let was_told = told_at.is_some_and(|told| now.duration_since(told.0).as_secs() < TELL_AGAIN_SECS);
+    if was_told && last == Some(error.code) {
         return Ok(());
     }
-    repositories::update_trouble_told(tx, id, now).await?;
+    repositories::update_trouble_told(tx, id, what == Maintenance::Prune, now).await?;
     ending.services.outbox.repository_neglected(tx, &row, (what, ending.run.id), found, now).await
 }

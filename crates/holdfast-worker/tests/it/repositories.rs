@@ -320,19 +320,42 @@ on_both_engines! {
         let repository = bench.repository(task).await;
         let folder = bench.repository_folder(&repository);
         let snapshot = folder.join("snapshots").join(backups[0]["key"].as_str().unwrap().rsplit('/').next().unwrap());
+        let good = std::fs::read(&snapshot).unwrap();
         std::fs::write(&snapshot, "rubbish").unwrap();
         // Each check of the schedule reads a part, so that all packs have been read after four of them.
         bench.user.client.act(&format!("/api/backup-tasks/{task}/pause")).await.expect(200);
-        for _ in 0..5 {
+        let check = async || {
             bench.app.clock.advance_secs(7 * 86_400);
             bench.app.worker().tidy().await.unwrap();
             bench.app.run_until_idle().await;
+        };
+        let status = async |backup: &Value| bench.show(backup).await["verification"]["status"].clone();
+        check().await;
+        assert_eq!(status(&backups[0]).await, "corrupt");
+        // What one part has found is not read again by the others, so it counts until the next round.
+        std::fs::write(&snapshot, good).unwrap();
+        for _ in 0..3 {
+            check().await;
         }
-        assert_eq!(bench.show(&backups[0]).await["verification"]["status"], "corrupt");
+        assert_eq!(status(&backups[0]).await, "corrupt");
         for backup in &backups[1..] {
-            assert_eq!(bench.show(backup).await["verification"]["status"], "verified", "{backup}");
+            assert_eq!(status(backup).await, "verified", "{backup}");
         }
-        assert_ne!(bench.repository(task).await["error"], Value::Null);
+        let repository = bench.repository(task).await;
+        assert_eq!((&repository["error_code"], &repository["checked_at"]), (&json!("corrupt"), &Value::Null));
+        for _ in 0..4 {
+            check().await;
+        }
+        assert_eq!(status(&backups[0]).await, "verified");
+        let repository = bench.repository(task).await;
+        assert_eq!(repository["error_code"], Value::Null);
+        assert_ne!(repository["checked_at"], Value::Null);
+        let listed = bench.user.client.get("/api/runs?kind=check-repository").await.expect(200);
+        // Those of more than a month ago have been deleted.
+        assert!((1..=8).contains(&listed["meta"]["total"].as_i64().unwrap()), "{listed}");
+        assert_eq!(listed["data"][0]["kind"], "check-repository");
+        assert_eq!(bench.user.client.get("/api/runs?kind=prune").await.expect(200)["meta"]["total"], 0);
+        assert_eq!(bench.user.client.get("/api/runs").await.expect(200)["meta"]["total"], 0);
     }
 
     async fn a_new_task_goes_on_with_the_repository_of_a_deleted_one(app: TestApp) {
@@ -345,6 +368,8 @@ on_both_engines! {
         let refused = bench.run(second).await;
         assert_failed(&refused, "destination_denied");
         bench.user.client.delete(&format!("/api/backup-tasks/{first}")).await.expect(200);
+        let thief = bench.repository_task(json!({"store_path": folder, "encryption_password": "another"})).await;
+        assert_failed(&bench.run(thief).await, "destination_denied");
         let new = bench.back_up(second).await;
         assert!(new["size_bytes"].as_i64().unwrap() < 20_000, "{new}");
         assert_eq!(bench.repository(second).await["folder"], folder);

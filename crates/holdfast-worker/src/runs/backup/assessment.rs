@@ -7,7 +7,6 @@ use holdfast_core::anomaly::{self, Finished, Hold, Judgement, Measure};
 use holdfast_core::backup::source_key;
 use holdfast_core::extent::Extent;
 use holdfast_core::ids::{RepositoryId, TaskId};
-use holdfast_core::storage::Format;
 use holdfast_core::task::TaskSettings;
 use holdfast_core::{Secret, Timestamp};
 use holdfast_engine::{BackupReport, DestinationPlan};
@@ -50,7 +49,7 @@ pub(super) fn measure(report: &BackupReport) -> Measure {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     Measure {
         plain_bytes: number(report.plain_bytes),
-        stored_bytes: (report.format == Format::Archive).then(|| number(report.stored_bytes)),
+        stored_bytes: (!report.format.is_shared()).then(|| number(report.stored_bytes)),
         entries: number(report.entries),
     }
 }

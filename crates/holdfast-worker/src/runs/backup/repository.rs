@@ -4,7 +4,6 @@ use holdfast_core::Secret;
 use holdfast_core::backup::repository_folder;
 use holdfast_core::failure::FailureCode;
 use holdfast_core::ids::{RepositoryId, TaskId, UserId};
-use holdfast_core::storage::Format;
 use holdfast_engine::{EngineError, RepositoryPlan};
 use holdfast_store::repositories::{self, NewRepository, RepositoryRow};
 use holdfast_store::{StoreError, Tx};
@@ -20,9 +19,8 @@ pub(super) async fn prepare(
     task: TaskId,
     planned: &mut PlannedBackup,
 ) -> Result<Option<RepositoryId>, EngineError> {
-    match planned.plan.storage.format {
-        Format::Archive => return Ok(None),
-        Format::Repository => {}
+    if !planned.plan.storage.format.is_shared() {
+        return Ok(None);
     }
     let no_password = || {
         let message = "A repository needs an encryption password, and this task has none. Set one.";
@@ -79,13 +77,20 @@ async fn begin(
         password: password.clone(),
     };
     let mut tx = services.app.store.begin().await.map_err(of_store)?;
-    let inserted = match repositories::insert(&mut tx, planned.owner, &new, now).await.map_err(of_store)? {
-        None => repositories::take_over(&mut tx, planned.owner, &new).await.map_err(of_store)?,
-        inserted => inserted,
-    };
+    let mut inserted = repositories::insert(&mut tx, planned.owner, &new, now).await.map_err(of_store)?;
+    if inserted.is_none() {
+        drop(tx);
+        // Whoever goes on with the repository of a deleted task must know its password, as for any other.
+        let is_known = services.engine.opens_repository(&planned.plan.destination, &folder, password).await?;
+        tx = services.app.store.begin().await.map_err(of_store)?;
+        if is_known {
+            inserted = repositories::take_over(&mut tx, planned.owner, &new).await.map_err(of_store)?;
+        }
+    }
     let taken = || {
         let message = format!(
-            "The repository in \"{folder}\" belongs to another task. Set another folder at the destination for this one."
+            "The repository in \"{folder}\" belongs to another task, or to a deleted one with another password. Set another \
+             folder at the destination for this one."
         );
         EngineError::new(FailureCode::DestinationDenied, message)
     };
