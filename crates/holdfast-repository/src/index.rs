@@ -151,9 +151,6 @@ impl MasterIndex {
                     pack.id
                 )));
             }
-            if self.numbers.contains_key(&pack.id) {
-                continue;
-            }
             let number = self.number(pack.id)?;
             for blob in &pack.blobs {
                 self.extend(number, blob.offset, blob.length);
@@ -163,13 +160,18 @@ impl MasterIndex {
         Ok(())
     }
 
+    /// How many entries have been loaded so far.
+    pub fn loaded(&self) -> usize {
+        self.lists.iter().map(Vec::len).sum()
+    }
+
     /// Makes what was loaded searchable.
     pub fn sort(&mut self) -> Result<()> {
         self.starts.fill(0);
         for list in &mut self.lists {
             // Mostly sorted already when more is added.
             list.sort_by_key(|entry| (entry.key(), entry.pack, entry.offset));
-            // Nobody gains from a blob that a pack has twice.
+            // Several indexes may list the same pack.
             list.dedup_by_key(|entry| (entry.key(), entry.pack, entry.offset));
             for entry in list {
                 self.starts[prefix(&entry.id) + 1] += 1;

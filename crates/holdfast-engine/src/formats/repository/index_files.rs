@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use futures_util::stream::{self, StreamExt as _};
 use holdfast_core::failure::FailureCode;
-use holdfast_repository::{Id, IndexFile, IndexedPack, MasterIndex, PackedBlob, RepositoryError, unseal};
+use holdfast_repository::{Id, IndexFile, IndexedPack, MasterIndex, PackedBlob, RepositoryError, SEAL_BYTES, unseal};
 use tokio::sync::Semaphore;
 
 use super::locks::HeldLock;
@@ -20,6 +20,8 @@ const AT_ONCE: u32 = 8;
 /// A file that is longer than this is read alone, so that what is read at the same time takes some 200 MiB at most. The
 /// usual ones have less than three.
 const LONG_BYTES: u64 = 4 * 1024 * 1024;
+/// What a blob takes in a pack at least: its seal, and its entry in the header.
+const LEAST_BLOB_BYTES: u64 = SEAL_BYTES as u64 + 37;
 /// How often the index is read if the repository changes meanwhile.
 const READINGS: usize = 5;
 
@@ -75,6 +77,10 @@ impl Repository {
     async fn load_index_once(&self) -> Result<(LoadedIndex, bool)> {
         let before = self.place.list_sizes(FileKind::Pack).await?;
         let before: HashMap<Id, Option<u64>> = before.into_iter().collect();
+        // Each blob takes as much in the pack, and several indexes may list it.
+        let stored: Option<u64> = before.values().copied().sum();
+        let most_blobs =
+            stored.map_or(usize::MAX, |bytes| usize::try_from(bytes / LEAST_BLOB_BYTES * 4).unwrap_or(usize::MAX));
         let names = self.place.list(FileKind::Index).await?;
         let (mut index, mut files, mut damaged) = (MasterIndex::default(), HashMap::new(), Vec::new());
         let (mut missing, turns) = (HashSet::new(), Semaphore::new(AT_ONCE as usize));
@@ -95,6 +101,10 @@ impl Repository {
             let packs = file.packs.iter().map(|pack| pack.id).collect();
             let gone = file.packs.extract_if(.., |pack| !is_there(pack, &before));
             missing.extend(gone.map(|pack| pack.id));
+            if index.loaded() > most_blobs {
+                let message = "The index of this repository lists more than its packs can contain.";
+                return Err(EngineError::corrupt(message));
+            }
             match index.load(&file) {
                 Ok(()) => drop(files.insert(name, packs)),
                 Err(_) => damaged.push(name),
