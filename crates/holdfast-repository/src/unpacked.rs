@@ -9,10 +9,11 @@ use crate::{RepositoryError, Result};
 /// Before what is compressed. JSON itself begins with a bracket.
 const COMPRESSED: u8 = 2;
 const LEVEL: i32 = 3;
-/// A file may be this much longer than it is stored, and as much longer again as it is short. Names and hashes are never
-/// more compressible; only somebody who wants to fill the memory of others writes more.
+/// Up to this size, a file is read however well it is compressed: a snapshot may list many similar paths.
+const ALWAYS_READ: usize = 16 * 1024 * 1024;
+/// A longer one, which is an index, may be this many times as long as it is stored. Hashes are never more compressible;
+/// only somebody who wants to fill the memory of others writes more.
 const MOST_COMPRESSED: usize = 8;
-const SHORT_BYTES: usize = 64 * 1024;
 
 /// The bytes of a file with this content, and its name.
 pub fn seal_json(value: &impl Serialize, key: &Key) -> Result<(Id, Vec<u8>)> {
@@ -31,7 +32,7 @@ pub fn unseal(sealed: &mut [u8], name: Option<Id>, key: &Key) -> Result<Vec<u8>>
     let plain = key.open(sealed)?;
     match plain.first() {
         Some(b'{' | b'[') => Ok(plain.to_vec()),
-        Some(&COMPRESSED) => decompress(&plain[1..], plain.len() * MOST_COMPRESSED + SHORT_BYTES),
+        Some(&COMPRESSED) => decompress(&plain[1..], ALWAYS_READ.max(plain.len() * MOST_COMPRESSED)),
         _ => Err(RepositoryError::Unsupported("A file of this repository has an unknown encoding.".to_owned())),
     }
 }
@@ -57,7 +58,7 @@ mod tests {
     fn a_file_survives_and_damage_is_found() {
         let key = Key::random();
         let (name, sealed) = seal_json(&vec!["text"; 1000], &key).unwrap();
-        let (_, mut bomb) = seal_json(&vec!["text"; 100_000], &key).unwrap();
+        let (_, mut bomb) = seal_json(&vec!["text"; 3_000_000], &key).unwrap();
         assert!(unseal(&mut bomb, None, &key).is_err());
         assert!(sealed.len() < 200, "it is compressed");
         let plain = unseal(&mut sealed.clone(), Some(name), &key).unwrap();

@@ -24,6 +24,8 @@ use crate::error::{EngineError, Result};
 const SETTLE: Duration = Duration::from_millis(200);
 /// Others take a lock for abandoned after half an hour; by then, nothing may be going on under it.
 const CONFIRMED_FOR: Duration = Duration::from_secs(25 * 60);
+/// The longest lock, which has some hundred bytes.
+const LOCK_BYTES: usize = 16 * 1024;
 /// How many locks are looked at.
 const MOST_LOCKS: usize = 1000;
 /// How long to wait before looking again for locks of others, or whether our own is still there.
@@ -330,7 +332,7 @@ async fn read_locks(repository: &Repository) -> Result<Locks> {
             Err(error) if error.code == FailureCode::Corrupt => None,
             // Removed since it was listed.
             Ok(None) => continue,
-            json => json?.and_then(|json| Lock::from_json(&json).ok()),
+            json => json?.filter(|json| json.len() <= LOCK_BYTES).and_then(|json| Lock::from_json(&json).ok()),
         };
         match lock {
             Some(lock) => locks.known.push((id, lock)),
