@@ -33,8 +33,8 @@ pub(super) struct LoadedIndex {
     pub index: MasterIndex,
     /// The packs that each index file lists.
     pub files: HashMap<Id, Vec<Id>>,
-    /// Packs that the index lists and the destination does not have, or not to their ends. They are left out of the index, so that what they
-    /// should contain is stored again by the next backup that needs it.
+    /// Packs that the index lists and the destination does not have, or not to their ends. They are left out of the index,
+    /// so that what they should contain is stored again by the next backup that needs it.
     pub missing: HashSet<Id>,
     /// Packs that no readable index lists: those of runs that have not ended, or were lost.
     pub unlisted: Vec<Id>,

@@ -80,7 +80,7 @@ async fn begin(
     let mut inserted = repositories::insert(&mut tx, planned.owner, &new, now).await.map_err(of_store)?;
     if inserted.is_none() {
         drop(tx);
-        // Whoever goes on with the repository of a deleted task must know its password, as for any other.
+        // A task takes over the repository of a deleted one only with its password, as it would adopt any other.
         let is_known = services.engine.opens_repository(&planned.plan.destination, &folder, password).await?;
         tx = services.app.store.begin().await.map_err(of_store)?;
         if is_known {
